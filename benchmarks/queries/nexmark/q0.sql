@@ -1,0 +1,2 @@
+-- Pass through: the cost of everything around a query.
+SELECT auction, bidder, price, date_time, extra FROM bid

@@ -1,0 +1,224 @@
+//! The coordinator: a pure state machine that decides when an epoch ends and when it is readable.
+//!
+//! Events in, actions out; no clock, no I/O, no thread (`database/driver.rs` performs the actions). Rules:
+//! - An epoch ends as soon as the sources are drained, at the latest after the barrier interval; at once when somebody waits.
+//!   No data, no epoch.
+//! - While a job reads existing contents, barriers go at a steady pace: it reports its progress at them.
+//! - At most one barrier is on its way, two when somebody waits: under load epochs grow instead of piling up.
+//! - An epoch is readable when every active job has acknowledged it. A job that is still reading existing contents is not
+//!   active: it holds up nobody. It becomes active, and readable, when it has acknowledged an epoch after
+//!   its last scan ended, and has caught up with what is readable.
+
+use std::collections::BTreeMap;
+
+use crate::message::BarrierKind;
+use crate::plan::RelationId;
+use crate::time::Epoch;
+
+/// Time between two barriers that nobody waits for, at least: a source that drips does not make an epoch of each drop.
+const SPACING_MS: u64 = 3;
+
+/// Time between barriers while a job reads existing contents.
+const HYDRATION_MS: u64 = 5;
+
+/// Milliseconds since the start.
+pub(crate) type Millis = u64;
+
+/// What the coordinator is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Input {
+    /// Data that no barrier covers; whether the sources are drained.
+    Data { drained: bool },
+    /// Somebody waits for the next barrier.
+    Urgent,
+    /// Somebody waits for a checkpoint.
+    Checkpoint,
+    /// Definitions change: a barrier must go now.
+    Change,
+    /// Time has passed.
+    Tick { drained: bool },
+    /// One of the tasks that end a job has passed an epoch's barrier.
+    Acknowledged { job: RelationId, root: usize, epoch: Epoch },
+    /// One of a job's scans has ended before this epoch's barrier.
+    Hydrated { job: RelationId, epoch: Epoch },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Send this barrier into all roots.
+    Inject { epoch: Epoch, kind: BarrierKind },
+    /// This epoch is readable; these jobs are from now on.
+    Publish { epoch: Epoch, ready: Vec<RelationId> },
+}
+
+#[derive(Debug)]
+struct JobState {
+    /// The last epoch that each ending task has acknowledged.
+    acknowledged: Vec<Epoch>,
+    scans_left: usize,
+    /// The epoch by which all scans had ended.
+    hydrated: Epoch,
+    active: bool,
+}
+
+impl JobState {
+    fn passed(&self) -> Epoch {
+        self.acknowledged.iter().copied().min().unwrap_or_default()
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Coordinator {
+    interval_ms: u64,
+    checkpoint_ms: u64,
+    injected: Epoch,
+    published: Epoch,
+    last_injection: Millis,
+    last_checkpoint: Millis,
+    dirty: bool,
+    urgent: bool,
+    checkpoint: bool,
+    /// Data has passed since the last checkpoint barrier.
+    uncommitted: bool,
+    jobs: BTreeMap<RelationId, JobState>,
+}
+
+impl Coordinator {
+    pub(crate) fn new(interval_ms: u64, checkpoint_ms: u64) -> Self {
+        Self {
+            interval_ms,
+            checkpoint_ms,
+            injected: Epoch(0),
+            published: Epoch(0),
+            last_injection: 0,
+            last_checkpoint: 0,
+            dirty: false,
+            urgent: false,
+            checkpoint: false,
+            uncommitted: false,
+            jobs: BTreeMap::new(),
+        }
+    }
+
+    /// A job that begins right behind the last injected barrier.
+    pub(crate) fn add(&mut self, job: RelationId, roots: usize, scans: usize) {
+        let state = JobState {
+            acknowledged: vec![self.injected; roots],
+            scans_left: scans,
+            hydrated: self.injected,
+            active: false,
+        };
+        self.jobs.insert(job, state);
+    }
+
+    /// A job that is no longer waited for; call [`Coordinator::settle`] after the last one.
+    pub(crate) fn remove(&mut self, job: RelationId) {
+        self.jobs.remove(&job);
+    }
+
+    /// After jobs came or went: what is readable now.
+    pub(crate) fn settle(&mut self) -> Vec<Action> {
+        self.publish()
+    }
+
+    /// Whether anything waits for time to pass.
+    pub(crate) fn wants_ticks(&self) -> bool {
+        self.dirty || self.urgent || self.checkpoint || self.uncommitted || self.is_hydrating()
+    }
+
+    fn is_hydrating(&self) -> bool {
+        self.jobs.values().any(|job| !job.active)
+    }
+
+    pub(crate) fn handle(&mut self, now: Millis, input: Input) -> Vec<Action> {
+        let mut drained = false;
+        match input {
+            Input::Data { drained: all } => {
+                (self.dirty, drained) = (true, all);
+            }
+            Input::Tick { drained: all } => drained = all,
+            Input::Urgent => self.urgent = true,
+            Input::Checkpoint => self.checkpoint = true,
+            Input::Change => return vec![self.inject(now)],
+            Input::Acknowledged { job, root, epoch } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.acknowledged[root] = epoch;
+                }
+                let mut actions = self.publish();
+                if self.urgent && self.in_flight() < 2 {
+                    actions.push(self.inject(now));
+                }
+                return actions;
+            }
+            Input::Hydrated { job, epoch } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.scans_left = job.scans_left.saturating_sub(1);
+                    job.hydrated = job.hydrated.max(epoch);
+                }
+                return self.publish();
+            }
+        }
+        if self.is_due(now, drained) { vec![self.inject(now)] } else { vec![] }
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.injected.0 - self.published.0
+    }
+
+    fn is_due(&self, now: Millis, drained: bool) -> bool {
+        let waited = now.saturating_sub(self.last_injection);
+        if self.urgent || self.checkpoint {
+            return self.in_flight() < 2;
+        }
+        let data = self.dirty && ((drained && waited >= SPACING_MS) || waited >= self.interval_ms);
+        let commit = self.uncommitted && self.checkpoint_due(now);
+        let hydrate = self.is_hydrating() && waited >= HYDRATION_MS;
+        (data || commit || hydrate) && self.in_flight() == 0
+    }
+
+    fn checkpoint_due(&self, now: Millis) -> bool {
+        now.saturating_sub(self.last_checkpoint) >= self.checkpoint_ms
+    }
+
+    fn inject(&mut self, now: Millis) -> Action {
+        self.injected = self.injected.next();
+        self.last_injection = now;
+        let kind = if self.checkpoint || self.checkpoint_due(now) {
+            self.last_checkpoint = now;
+            self.uncommitted = false;
+            BarrierKind::Checkpoint
+        } else {
+            self.uncommitted |= self.dirty;
+            BarrierKind::Plain
+        };
+        (self.dirty, self.urgent, self.checkpoint) = (false, false, false);
+        Action::Inject { epoch: self.injected, kind }
+    }
+
+    fn publish(&mut self) -> Vec<Action> {
+        let active = self.jobs.values().filter(|job| job.active);
+        let readable = active.map(JobState::passed).min().unwrap_or(self.injected);
+        let moved = readable > self.published;
+        self.published = self.published.max(readable);
+        let mut ready = Vec::new();
+        for (&id, job) in &mut self.jobs {
+            // Before, the readable epoch would show a part of its contents.
+            let complete = self.published >= job.hydrated;
+            let caught_up = complete && job.passed() >= self.published;
+            if !job.active && job.scans_left == 0 && caught_up {
+                job.active = true;
+                ready.push(id);
+            }
+        }
+        if moved || !ready.is_empty() {
+            vec![Action::Publish { epoch: self.published, ready }]
+        } else {
+            vec![]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

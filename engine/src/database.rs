@@ -1,0 +1,463 @@
+//! One database: its relations, their jobs, and consistent reads over them.
+//!
+//! Locks, always taken in this order: definition changes (`ddl`), the readable epoch (`published`), the registry, the commit
+//! path. Nothing waits for a barrier while it holds any but the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use crate::engine::{
+    Committed, ConsistentRead, EngineConfig, JobInfo, JobStatus, OperatorInfo, SinkSpec,
+    SourceDefinition, Subscription, TableChange, TableSpec, ViewSpec,
+};
+use crate::error::{EngineError, Result};
+use crate::errors::ErrorLog;
+use crate::plan::{Properties, RelationId};
+use crate::scheduler::Scheduler;
+use crate::source::{Offset, Runner, Turn};
+use crate::store::Snapshot;
+use crate::time::{Epoch, Watermark};
+
+mod driver;
+pub(crate) mod events;
+pub(crate) mod job;
+mod launch;
+pub(crate) mod subscribers;
+pub(crate) mod table;
+
+use events::{Change, Event, Events};
+use job::{Kind, Relation};
+use table::CommitState;
+
+/// How long a close waits for the last checkpoint.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+pub(crate) type Registry = BTreeMap<RelationId, Relation>;
+
+/// See the module's text.
+pub(crate) struct Inner {
+    config: EngineConfig,
+    scheduler: Arc<Scheduler>,
+    events: Arc<Events>,
+    errors: Arc<ErrorLog>,
+    ddl: Mutex<()>,
+    /// The readable epoch; held for reading while several relations are read.
+    published: RwLock<Epoch>,
+    epochs: watch::Sender<Epoch>,
+    registry: Mutex<Registry>,
+    commits: Mutex<CommitState>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    closed: AtomicBool,
+}
+
+impl Inner {
+    pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
+        let (events, receiver) = Events::new();
+        let scheduler = Arc::new(Scheduler::default());
+        let commits = CommitState { epoch: Epoch(1), ..CommitState::default() };
+        let inner = Arc::new(Self {
+            scheduler: Arc::clone(&scheduler),
+            events,
+            errors: Arc::default(),
+            ddl: Mutex::default(),
+            published: RwLock::new(Epoch(0)),
+            epochs: watch::channel(Epoch(0)).0,
+            registry: Mutex::default(),
+            commits: Mutex::new(commits),
+            threads: Mutex::default(),
+            closed: AtomicBool::new(false),
+            config,
+        });
+        let workers = scheduler.spawn_workers(inner.config.parallelism.max(1));
+        let mut threads = workers.expect("the system can start threads");
+        threads.push(driver::spawn(&inner, receiver));
+        *inner.threads.lock() = threads;
+        inner
+    }
+
+    pub(crate) fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    pub(crate) fn errors(&self) -> Arc<ErrorLog> {
+        Arc::clone(&self.errors)
+    }
+
+    pub(crate) fn create_table(&self, spec: TableSpec) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let (relation, job) = self.launch_table(spec)?;
+        let id = job.id;
+        self.registry.lock().insert(id, relation);
+        self.change(Change { add: vec![job], ..Change::default() })
+    }
+
+    pub(crate) fn create_source(&self, definition: SourceDefinition) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let properties = Properties {
+            append_only: true,
+            unique_key: None,
+            watermark_columns: definition.watermark.iter().map(|(column, _)| *column).collect(),
+        };
+        let (id, name) = (definition.id, definition.name.clone());
+        let schema = Arc::clone(&definition.schema);
+        let kind =
+            Kind::Source { definition: Box::new(definition), splits: vec![], running: false };
+        let mut relation = Relation::new(name, schema, properties, kind);
+        relation.ready = true;
+        self.registry.lock().insert(id, relation);
+        Ok(())
+    }
+
+    pub(crate) fn create_view(&self, spec: ViewSpec) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let change = self.launch_plan(spec.id, spec.name, &spec.plan, None)?;
+        self.change(change)
+    }
+
+    pub(crate) fn create_sink(&self, spec: SinkSpec) -> Result<()> {
+        if !spec.plan.properties.append_only && !spec.sink.accepts_retractions() {
+            let what = "the query updates rows, but this sink can only append: write the changes \
+                        (changelog = true) or make the query append-only";
+            return Err(EngineError::InvalidOption(what.to_string()));
+        }
+        let _ddl = self.ddl.lock();
+        let change = self.launch_plan(spec.id, spec.name, &spec.plan, Some(spec.sink))?;
+        self.change(change)
+    }
+
+    /// Hands a change of definitions to the coordinator and waits until its barrier is on its way.
+    fn change(&self, change: Change) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(EngineError::ShuttingDown);
+        }
+        let (reply, answer) = mpsc::channel();
+        self.events.send(Event::Change { change: Box::new(change), reply });
+        answer.recv().map_err(|_| EngineError::ShuttingDown)?.map(|_| ())
+    }
+
+    pub(crate) async fn wait_ready(&self, id: RelationId) -> Result<()> {
+        let mut epochs = self.epochs.subscribe();
+        loop {
+            {
+                let registry = self.registry.lock();
+                let relation = registry.get(&id);
+                let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+                if let Some(reason) = &relation.failed {
+                    let (name, reason) = (relation.name.clone(), reason.clone());
+                    return Err(EngineError::JobFailed { name, reason });
+                }
+                if relation.ready {
+                    return Ok(());
+                }
+            }
+            let changed = tokio::time::timeout(Duration::from_millis(20), epochs.changed()).await;
+            if matches!(changed, Ok(Err(_))) {
+                return Err(EngineError::ShuttingDown);
+            }
+        }
+    }
+
+    pub(crate) fn drop_relation(&self, id: RelationId) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let mut stop = BTreeSet::new();
+        {
+            let mut registry = self.registry.lock();
+            let relation = registry.remove(&id);
+            let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+            self.errors.forget(&relation.name);
+            let runs = !matches!(relation.kind, Kind::Source { running: false, .. });
+            if runs {
+                stop.insert(id);
+            }
+            // A source that nothing reads any more stops.
+            for input in relation.inputs {
+                let used = registry.values().any(|other| other.inputs.contains(&input));
+                let source = registry.get_mut(&input);
+                if let Some(Relation { kind: Kind::Source { running, splits, .. }, .. }) = source
+                    && *running
+                    && !used
+                {
+                    *running = false;
+                    splits.clear();
+                    stop.insert(input);
+                }
+            }
+        }
+        if stop.is_empty() {
+            return Ok(());
+        }
+        let mut change = Change::default();
+        change.topology.stop = stop;
+        self.change(change)
+    }
+
+    pub(crate) fn read(&self, relations: &[RelationId]) -> Result<ConsistentRead> {
+        let epoch = self.published.read();
+        let registry = self.registry.lock();
+        let mut contents = BTreeMap::new();
+        for id in relations {
+            let relation = readable(&registry, *id)?;
+            let versions = relation.versions();
+            let versions = versions.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+            let partitions = versions.iter().map(|version| version.at(*epoch)).collect();
+            contents.insert(*id, Snapshot::new(Arc::clone(&relation.schema), partitions));
+        }
+        Ok(ConsistentRead { epoch: *epoch, relations: contents })
+    }
+
+    pub(crate) fn read_latest(&self, table: RelationId) -> Result<Snapshot> {
+        let mut commits = self.commits.lock();
+        let table = commits.tables.get_mut(&table);
+        let table = table.ok_or_else(|| EngineError::UnknownRelation("table".to_string()))?;
+        // Sealing is cheap and keeps the writer's own marks: the cut of the epoch seals again.
+        let chunks = table.latest()?;
+        Ok(Snapshot::new(Arc::clone(&table.spec.schema), vec![chunks]))
+    }
+
+    pub(crate) fn commit(&self, changes: Vec<TableChange>) -> Result<Committed> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(EngineError::ShuttingDown);
+        }
+        let committed = self.commits.lock().commit(changes)?;
+        self.events.data();
+        self.events.send(Event::Urgent);
+        Ok(committed)
+    }
+
+    pub(crate) async fn wait_epoch(&self, epoch: Epoch) -> Result<()> {
+        let mut epochs = self.epochs.subscribe();
+        let waited = epochs.wait_for(|readable| *readable >= epoch).await;
+        waited.map(|_| ()).map_err(|_| EngineError::ShuttingDown)
+    }
+
+    pub(crate) fn readable_epoch(&self) -> Epoch {
+        *self.epochs.borrow()
+    }
+
+    pub(crate) async fn flush(&self) -> Result<Epoch> {
+        let epoch = self.commits.lock().epoch;
+        self.events.send(Event::Urgent);
+        self.wait_epoch(epoch).await?;
+        Ok(epoch)
+    }
+
+    pub(crate) async fn wait_bounded(&self, relations: Option<&[RelationId]>) -> Result<()> {
+        let mut pause = Duration::from_micros(500);
+        while !self.bounded_inputs_ended(relations)? {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+        self.flush().await.map(|_| ())
+    }
+
+    fn bounded_inputs_ended(&self, relations: Option<&[RelationId]>) -> Result<bool> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(EngineError::ShuttingDown);
+        }
+        let registry = self.registry.lock();
+        let all: Vec<RelationId> = registry.keys().copied().collect();
+        let mut open: Vec<RelationId> = relations.map_or(all, <[_]>::to_vec);
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            let Some(relation) = registry.get(&id) else { continue };
+            if !seen.insert(id) {
+                continue;
+            }
+            if let (Some(reason), Some(_)) = (&relation.failed, relations) {
+                let (name, reason) = (relation.name.clone(), reason.clone());
+                return Err(EngineError::JobFailed { name, reason });
+            }
+            open.extend(&relation.inputs);
+            let ended = match &relation.kind {
+                Kind::Source { definition, splits, running: true } => {
+                    let bounded = definition.source.is_bounded();
+                    !bounded || splits.iter().all(|task| task.finished.load(Ordering::Acquire))
+                }
+                Kind::Source { .. } => true,
+                _ => relation.ready,
+            };
+            if !ended && relation.failed.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn subscribe(&self, id: RelationId) -> Result<Subscription> {
+        // The lock keeps the snapshot and the first changes on the two sides of one epoch.
+        let epoch = self.published.write();
+        let mut registry = self.registry.lock();
+        readable(&registry, id)?;
+        let relation = registry.get_mut(&id);
+        let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+        let versions = relation.versions();
+        let versions = versions.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+        let partitions = versions.iter().map(|version| version.at(*epoch)).collect();
+        let snapshot = Snapshot::new(Arc::clone(&relation.schema), partitions);
+        let (subscriber, changes) = subscribers::subscriber(self.config.subscription_rows_max);
+        relation.subscribers.push(subscriber);
+        Ok(Subscription { snapshot, epoch: *epoch, changes })
+    }
+
+    pub(crate) fn scan_source(
+        &self,
+        id: RelationId,
+        projection: &[usize],
+        sink: &mut dyn FnMut(RecordBatch) -> bool,
+    ) -> Result<()> {
+        let (definition, offsets) = {
+            let epoch = self.published.read();
+            let registry = self.registry.lock();
+            let relation = readable(&registry, id)?;
+            let Kind::Source { definition, splits, running } = &relation.kind else {
+                return Err(EngineError::UnknownRelation(id.to_string()));
+            };
+            let offsets: Vec<_> = splits.iter().flat_map(|task| task.offsets.at(*epoch)).collect();
+            (definition.clone(), running.then_some(offsets))
+        };
+        let source = Arc::clone(&definition.source);
+        let splits: Vec<_> = match offsets {
+            Some(offsets) => {
+                offsets.into_iter().map(|(split, until)| (split, Offset(0), Some(until))).collect()
+            }
+            None if source.is_bounded() => {
+                source.list_splits()?.into_iter().map(|split| (split, Offset(0), None)).collect()
+            }
+            None => Vec::new(),
+        };
+        let bounded = splits.iter().all(|(_, _, until)| until.is_none());
+        let mut runner = Runner::new(source, projection.to_vec(), splits);
+        loop {
+            match runner.poll(self.config.batch_rows)? {
+                Turn::Rows { rows, .. } => {
+                    if rows.num_rows() > 0 && !sink(rows) {
+                        return Ok(());
+                    }
+                }
+                // A watched directory has ended, for this read, when all its files have.
+                Turn::Pending(_) if bounded => return Ok(()),
+                Turn::Pending(time) => {
+                    if runner.has_ended() {
+                        return Ok(());
+                    }
+                    std::thread::sleep(time.min(Duration::from_millis(20)));
+                }
+                Turn::Finished => return Ok(()),
+            }
+        }
+    }
+
+    pub(crate) fn properties(&self, id: RelationId) -> Result<Properties> {
+        let registry = self.registry.lock();
+        let relation = registry.get(&id);
+        let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+        Ok(relation.properties.clone())
+    }
+
+    pub(crate) fn jobs(&self) -> Vec<JobInfo> {
+        let registry = self.registry.lock();
+        registry.iter().map(|(id, relation)| job_info(&registry, *id, relation)).collect()
+    }
+
+    pub(crate) fn close(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Sinks commit what they have: one last checkpoint.
+        let epoch = self.commits.lock().epoch;
+        self.events.send(Event::Checkpoint);
+        let until = std::time::Instant::now() + CLOSE_WAIT;
+        while self.readable_epoch() < epoch && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.events.send(Event::Close);
+        self.scheduler.stop();
+        let current = std::thread::current().id();
+        for thread in self.threads.lock().drain(..) {
+            if thread.thread().id() != current {
+                let _ = thread.join();
+            }
+        }
+        self.registry.lock().clear();
+        let mut commits = self.commits.lock();
+        commits.tables.clear();
+        commits.roots.clear();
+    }
+}
+
+/// A relation that can be read.
+fn readable(registry: &Registry, id: RelationId) -> Result<&Relation> {
+    let relation = registry.get(&id).ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+    if let Some(reason) = &relation.failed {
+        let (name, reason) = (relation.name.clone(), reason.clone());
+        return Err(EngineError::JobFailed { name, reason });
+    }
+    if !relation.ready {
+        return Err(EngineError::NotReady(relation.name.clone()));
+    }
+    Ok(relation)
+}
+
+fn job_info(registry: &Registry, id: RelationId, relation: &Relation) -> JobInfo {
+    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let operators = relation.metrics.iter().flat_map(|task| {
+        let nodes = task.nodes.iter().chain([&task.ends]);
+        nodes.map(|node| OperatorInfo {
+            fragment: u32::try_from(task.fragment).unwrap_or(u32::MAX),
+            task: u32::try_from(task.task).unwrap_or(u32::MAX),
+            name: node.name.clone(),
+            rows_in: load(&node.rows_in),
+            rows_out: load(&node.rows_out),
+            busy_ns: load(&node.busy_ns),
+            state_rows: load(&node.state_rows),
+            state_bytes: load(&node.state_bytes),
+        })
+    });
+    let partitions = relation.metrics.len().saturating_sub(relation.partitions);
+    let watermark = relation.metrics[partitions..].iter().map(|task| task.last_watermark()).min();
+    let total = load(&relation.progress.rows_total);
+    JobInfo {
+        id,
+        name: relation.name.clone(),
+        kind: match &relation.kind {
+            Kind::Table { .. } => "table",
+            Kind::Source { .. } => "source",
+            Kind::View { .. } => "view",
+            Kind::Sink { .. } => "sink",
+        },
+        status: match &relation.failed {
+            Some(reason) => JobStatus::Failed(reason.clone()),
+            None if !relation.ready => JobStatus::Backfilling,
+            None if ended(registry, relation) => JobStatus::Finished,
+            None => JobStatus::Running,
+        },
+        backfill: (load(&relation.progress.rows_read), (total > 0).then_some(total)),
+        operators: operators.collect(),
+        watermark: watermark.filter(|w| *w > Watermark::MIN).map(|w| w.0),
+        late_rows: load(&relation.late_rows),
+    }
+}
+
+/// Whether no change can come any more.
+fn ended(registry: &Registry, relation: &Relation) -> bool {
+    match &relation.kind {
+        Kind::Table { .. } => false,
+        Kind::Source { splits, running, .. } => {
+            *running && splits.iter().all(|task| task.finished.load(Ordering::Acquire))
+        }
+        Kind::View { .. } | Kind::Sink { .. } => {
+            relation.inputs.iter().all(|input| registry.get(input).is_some_and(|r| ended(registry, r)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

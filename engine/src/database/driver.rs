@@ -1,0 +1,261 @@
+//! The coordinator's thread: takes events, asks the state machine, performs its actions.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::events::{Change, Event};
+use super::job::{Kind, NewJob};
+use super::{Inner, Registry};
+use crate::change_batch::ChangeBatch;
+use crate::coordinator::{Action, Coordinator, Input};
+use crate::engine::EpochChanges;
+use crate::error::{EngineError, Result};
+use crate::message::Barrier;
+use crate::plan::RelationId;
+use crate::sink::Committable;
+use crate::task::mailbox::Mail;
+use crate::time::Epoch;
+
+/// How often time is looked at while something waits for it.
+const TICK: Duration = Duration::from_millis(1);
+const IDLE_TICK: Duration = Duration::from_secs(1);
+
+struct Driver {
+    database: Weak<Inner>,
+    coordinator: Coordinator,
+    started: Instant,
+    committables: Vec<(Epoch, RelationId, Vec<Committable>)>,
+}
+
+pub(super) fn spawn(database: &Arc<Inner>, events: Receiver<Event>) -> JoinHandle<()> {
+    let config = database.config();
+    let coordinator = Coordinator::new(config.barrier_interval_ms, config.checkpoint_interval_ms);
+    let mut driver = Driver {
+        database: Arc::downgrade(database),
+        coordinator,
+        started: Instant::now(),
+        committables: Vec::new(),
+    };
+    std::thread::Builder::new()
+        .name("millstream-coordinator".to_string())
+        .spawn(move || driver.run(&events))
+        .expect("the system can start threads")
+}
+
+impl Driver {
+    fn run(&mut self, events: &Receiver<Event>) {
+        loop {
+            let wait = if self.coordinator.wants_ticks() { TICK } else { IDLE_TICK };
+            let event = events.recv_timeout(wait);
+            let Some(database) = self.database.upgrade() else { return };
+            match event {
+                Ok(Event::Close) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(event) => self.on_event(&database, event),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let drained = database.events.sources_drained();
+            self.handle(&database, Input::Tick { drained });
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn on_event(&mut self, database: &Arc<Inner>, event: Event) {
+        match event {
+            Event::Data => {
+                let drained = database.events.sources_drained();
+                self.handle(database, Input::Data { drained });
+            }
+            Event::Urgent => self.handle(database, Input::Urgent),
+            Event::Checkpoint => self.handle(database, Input::Checkpoint),
+            Event::Acknowledged { job, root, epoch, committables } => {
+                if !committables.is_empty() {
+                    self.committables.push((epoch, job, committables));
+                }
+                self.handle(database, Input::Acknowledged { job, root, epoch });
+            }
+            Event::Hydrated { job, epoch } => {
+                self.handle(database, Input::Hydrated { job, epoch });
+            }
+            Event::Failed { job, error } => self.fail(database, job, &error),
+            Event::Change { change, reply } => {
+                let _ = reply.send(self.change(database, *change));
+            }
+            Event::Close => {}
+        }
+    }
+
+    fn handle(&mut self, database: &Arc<Inner>, input: Input) {
+        let actions = self.coordinator.handle(self.now(), input);
+        self.perform(database, actions);
+    }
+
+    fn perform(&mut self, database: &Arc<Inner>, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Inject { epoch, kind } => {
+                    if let Err(error) = self.inject(database, Barrier::new(epoch, kind), vec![]) {
+                        tracing::error!(%error, "the epoch could not be cut");
+                    }
+                }
+                Action::Publish { epoch, ready } => self.publish(database, epoch, &ready),
+            }
+        }
+    }
+
+    /// Cuts the epoch: under the commit lock, so that a commit lies wholly on one side.
+    fn inject(&self, database: &Inner, barrier: Barrier, add: Vec<NewJob>) -> Result<()> {
+        let mut commits = database.commits.lock();
+        database.events.clear_data();
+        commits.cut(barrier.epoch)?;
+        for (_, mailbox) in &commits.roots {
+            mailbox.post(Mail::Barrier(barrier.clone()));
+        }
+        if let Some(change) = &barrier.change {
+            commits.roots.retain(|(job, _)| !change.stop.contains(job));
+            commits.tables.retain(|table, _| !change.stop.contains(table));
+        }
+        for mut job in add {
+            commits.roots.extend(job.mailboxes.drain(..).map(|mailbox| (job.id, mailbox)));
+            commits.tables.extend(job.table.take().map(|table| (job.id, table)));
+            for (waker, task) in job.tasks {
+                database.scheduler.install(&waker, task);
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, database: &Arc<Inner>, change: Change) -> Result<Epoch> {
+        let actions = self.coordinator.handle(self.now(), Input::Change);
+        let Some(Action::Inject { epoch, kind }) = actions.first().cloned() else {
+            return Err(EngineError::internal("a change is injected at once"));
+        };
+        let Change { topology, add } = change;
+        let shapes: Vec<_> = add.iter().map(|job| (job.id, job.roots, job.scans)).collect();
+        for &job in &topology.stop {
+            self.coordinator.remove(job);
+        }
+        let barrier = Barrier { epoch, kind, change: Some(Arc::new(topology)) };
+        self.inject(database, barrier, add)?;
+        for (job, roots, scans) in shapes {
+            self.coordinator.add(job, roots, scans);
+        }
+        let actions = self.coordinator.settle();
+        self.perform(database, actions);
+        Ok(epoch)
+    }
+
+    fn publish(&mut self, database: &Arc<Inner>, epoch: Epoch, ready: &[RelationId]) {
+        let mut failed = Vec::new();
+        {
+            let mut published = database.published.write();
+            let mut registry = database.registry.lock();
+            *published = epoch;
+            publish_relations(&mut registry, epoch, ready);
+            let (due, later) =
+                std::mem::take(&mut self.committables).into_iter().partition(|(e, _, _)| *e <= epoch);
+            self.committables = later;
+            for (_, job, committables) in due {
+                let sink = registry.get(&job).and_then(|relation| match &relation.kind {
+                    Kind::Sink { sink } => Some(Arc::clone(sink)),
+                    _ => None,
+                });
+                if let Some(Err(error)) = sink.map(|sink| sink.commit(&committables)) {
+                    failed.push((job, error));
+                }
+            }
+        }
+        database.epochs.send_replace(epoch);
+        for (job, error) in failed {
+            self.fail(database, job, &error);
+        }
+    }
+
+    /// A job has given up: it and what reads it are detached, all others go on.
+    fn fail(&mut self, database: &Arc<Inner>, job: RelationId, error: &EngineError) {
+        let mut gone = BTreeSet::new();
+        {
+            let mut registry = database.registry.lock();
+            let Some(relation) = registry.get(&job) else { return };
+            if relation.failed.is_some() {
+                return;
+            }
+            tracing::error!(relation = relation.name, %error, "the job has failed");
+            let cause = relation.name.clone();
+            gone.insert(job);
+            loop {
+                let readers = registry.iter().filter(|(id, relation)| {
+                    !gone.contains(*id) && relation.inputs.iter().any(|input| gone.contains(input))
+                });
+                let readers: Vec<RelationId> = readers.map(|(id, _)| *id).collect();
+                if readers.is_empty() {
+                    break;
+                }
+                gone.extend(readers);
+            }
+            for id in &gone {
+                let Some(relation) = registry.get_mut(id) else { continue };
+                let reason = if *id == job {
+                    error.to_string()
+                } else {
+                    format!("its input \"{cause}\" has failed: {error}")
+                };
+                let name = relation.name.clone();
+                for subscriber in relation.subscribers.drain(..) {
+                    let (name, reason) = (name.clone(), reason.clone());
+                    subscriber.fail(EngineError::JobFailed { name, reason });
+                }
+                relation.failed = Some(reason);
+                relation.wakers.iter().for_each(crate::scheduler::Waker::kill);
+            }
+        }
+        let mut commits = database.commits.lock();
+        commits.roots.retain(|(root, _)| !gone.contains(root));
+        drop(commits);
+        for id in &gone {
+            self.coordinator.remove(*id);
+        }
+        let actions = self.coordinator.settle();
+        self.perform(database, actions);
+        // Whoever waits for one of them looks again.
+        database.epochs.send_modify(|_| {});
+    }
+}
+
+/// Moves every relation's versions on and feeds the subscribers.
+fn publish_relations(registry: &mut Registry, epoch: Epoch, ready: &[RelationId]) {
+    for (id, relation) in registry.iter_mut() {
+        if ready.contains(id) {
+            relation.ready = true;
+        }
+        if let Kind::Source { splits, .. } = &relation.kind {
+            splits.iter().for_each(|task| task.offsets.publish(epoch));
+        }
+        let Some(versions) = relation.versions() else { continue };
+        let changes: Vec<ChangeBatch> =
+            versions.iter().flat_map(|version| version.publish(epoch)).collect();
+        relation.subscribers.retain(|subscriber| !subscriber.is_gone());
+        if relation.subscribers.is_empty() || changes.is_empty() || !relation.ready {
+            continue;
+        }
+        let all = ChangeBatch::concat(&relation.schema, &changes).and_then(|all| all.consolidate());
+        match all {
+            Ok(changes) if changes.is_empty() => {}
+            Ok(changes) => {
+                let changes = EpochChanges { epoch, changes };
+                relation.subscribers.retain(|subscriber| subscriber.send(&changes));
+            }
+            Err(error) => {
+                for subscriber in relation.subscribers.drain(..) {
+                    subscriber.fail(error.clone());
+                }
+            }
+        }
+    }
+}
+

@@ -1,0 +1,87 @@
+//! What tasks and callers tell the coordinator.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use crate::error::{EngineError, Result};
+use crate::message::TopologyChange;
+use crate::plan::RelationId;
+use crate::sink::Committable;
+use crate::time::Epoch;
+
+use super::job::NewJob;
+
+/// One thing that happened.
+pub(crate) enum Event {
+    /// There is data that no barrier covers yet.
+    Data,
+    /// Somebody waits for the next barrier.
+    Urgent,
+    /// Somebody waits for a checkpoint barrier.
+    Checkpoint,
+    /// A task that ends a job has passed a barrier.
+    Acknowledged { job: RelationId, root: usize, epoch: Epoch, committables: Vec<Committable> },
+    /// A scanning task has read all existing contents before this barrier.
+    Hydrated { job: RelationId, epoch: Epoch },
+    /// A task gave up.
+    Failed { job: RelationId, error: EngineError },
+    /// Definitions change at the next barrier; the reply comes when that has been injected.
+    Change { change: Box<Change>, reply: mpsc::Sender<Result<Epoch>> },
+    /// The database closes.
+    Close,
+}
+
+/// Jobs that come and go at one barrier.
+#[derive(Default)]
+pub(crate) struct Change {
+    pub(crate) topology: TopologyChange,
+    pub(crate) add: Vec<NewJob>,
+}
+
+/// The way to the coordinator; cheap to call from a hot loop.
+pub(crate) struct Events {
+    sender: mpsc::Sender<Event>,
+    dirty: AtomicBool,
+    sources_busy: AtomicUsize,
+}
+
+impl Events {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Event>) {
+        let (sender, receiver) = mpsc::channel();
+        let events =
+            Self { sender, dirty: AtomicBool::new(false), sources_busy: AtomicUsize::new(0) };
+        (Arc::new(events), receiver)
+    }
+
+    /// Sends an event; after the end there is nobody to tell.
+    pub(crate) fn send(&self, event: Event) {
+        let _ = self.sender.send(event);
+    }
+
+    /// Rows have entered the dataflow.
+    pub(crate) fn data(&self) {
+        if !self.dirty.swap(true, Ordering::AcqRel) {
+            self.send(Event::Data);
+        }
+    }
+
+    /// A barrier is about to cut: what comes from now on is new data.
+    pub(crate) fn clear_data(&self) {
+        self.dirty.store(false, Ordering::Release);
+    }
+
+    /// A source has begun or ceased to have rows at once.
+    pub(crate) fn source_busy(&self, busy: bool) {
+        if busy {
+            self.sources_busy.fetch_add(1, Ordering::AcqRel);
+        } else if self.sources_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.send(Event::Data);
+        }
+    }
+
+    /// Whether every source has given what it has.
+    pub(crate) fn sources_drained(&self) -> bool {
+        self.sources_busy.load(Ordering::Acquire) == 0
+    }
+}

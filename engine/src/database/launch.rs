@@ -1,0 +1,553 @@
+//! From a plan to tasks: instantiates fragments, connects channels, and lists the edges that running relations must add.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use datafusion_physical_expr::utils::collect_columns;
+
+use super::events::Change;
+use super::job::{Kind, NewJob, Relation, SourceTask};
+use super::table::TableState;
+use super::{Inner, Registry};
+use crate::build::build_operator;
+use crate::engine::{SourceDefinition, TableSpec};
+use crate::error::{EngineError, Result};
+use crate::exchange::channel::{Credit, Receiver, channel};
+use crate::exchange::{Edge, Routing};
+use crate::key::KeyEncoder;
+use crate::message::Start;
+use crate::metrics::{NodeMetrics, TaskMetrics};
+use crate::operator::Context;
+use crate::operators::watermark;
+use crate::plan::fragment::{Child, Parallelism};
+use crate::plan::{
+    Distribution, Fragment, FragmentInput, FragmentPlan, Properties, RelationId, StreamPlan,
+};
+use crate::scheduler::Waker;
+use crate::sink::Sink;
+use crate::source::{EventTime, Offset, OffsetVersions, Runner, Split};
+use crate::store::Versions;
+use crate::store::writer::Writer;
+use crate::task::align::Alignment;
+use crate::task::backfill::Backfill;
+use crate::task::lane::{Lane, Root, RootKind, SourceRoot};
+use crate::task::mailbox::Mailbox;
+use crate::task::terminal::{Contents, RelationRoot, SinkRoot, Terminal};
+use crate::task::{Leaf, Node, Target, Task};
+use crate::time::Watermark;
+
+/// A task's parts before it is put together.
+struct Parts {
+    job: RelationId,
+    root: usize,
+    context: Context,
+    lanes: Vec<(usize, Lane)>,
+    leaves: Vec<Target>,
+    nodes: Vec<(Box<dyn crate::operator::Operator>, Target, usize)>,
+    terminal: Terminal,
+    metrics: Arc<TaskMetrics>,
+}
+
+impl Inner {
+    fn context(&self, relation: &Relation) -> Context {
+        Context {
+            errors: Arc::clone(&self.errors),
+            job: relation.name.as_str().into(),
+            late_rows: Arc::clone(&relation.late_rows),
+        }
+    }
+
+    fn assemble(&self, parts: Parts) -> Task {
+        let leaves = parts.leaves.iter().enumerate().map(|(leaf, &target)| Leaf {
+            target,
+            lanes: (0..parts.lanes.len()).filter(|&lane| parts.lanes[lane].0 == leaf).collect(),
+            frontier: Watermark::MIN,
+        });
+        let leaves = leaves.collect();
+        let nodes = parts.nodes.into_iter().map(|(operator, target, inputs)| Node {
+            operator,
+            target,
+            watermarks: vec![Watermark::MIN; inputs],
+            frontier: Watermark::MIN,
+        });
+        Task {
+            job: parts.job,
+            root: parts.root,
+            lane_watermarks: vec![Watermark::MIN; parts.lanes.len()],
+            lane_leaf: parts.lanes.iter().map(|(leaf, _)| *leaf).collect(),
+            alignment: Alignment::new(parts.lanes.len()),
+            lanes: parts.lanes.into_iter().map(|(_, lane)| lane).collect(),
+            leaves,
+            nodes: nodes.collect(),
+            terminal: parts.terminal,
+            context: parts.context,
+            events: Arc::clone(&self.events),
+            metrics: parts.metrics,
+            turn: 0,
+            hydrated: false,
+        }
+    }
+
+    /// A table's one task: it passes committed changes to the readers.
+    pub(super) fn launch_table(&self, spec: TableSpec) -> Result<(Relation, NewJob)> {
+        let key = (!spec.primary_key.is_empty()).then(|| spec.primary_key.clone());
+        let indexed = key.is_some() || !spec.append_only;
+        let writer = Writer::new(Arc::clone(&spec.schema), key.as_deref(), !indexed)?;
+        let versions = Arc::new(Versions::default());
+        let properties = Properties {
+            append_only: spec.append_only,
+            unique_key: key,
+            watermark_columns: spec.watermark.iter().map(|(column, _)| *column).collect(),
+        };
+        let kind = Kind::Table { versions: Arc::clone(&versions) };
+        let (id, name) = (spec.id, spec.name.clone());
+        let mut relation = Relation::new(name, Arc::clone(&spec.schema), properties, kind);
+        let waker = self.scheduler.reserve();
+        let mailbox = Arc::new(Mailbox::new(waker.clone()));
+        let root = Root::new(Arc::clone(&mailbox), RootKind::Table, Arc::clone(&self.events));
+        let mut nodes: Vec<(Box<dyn crate::operator::Operator>, Target, usize)> = Vec::new();
+        let mut names = Vec::new();
+        if let Some((_, expr)) = &spec.watermark {
+            nodes.push((watermark::build(Arc::clone(expr)), Target::Terminal, 1));
+            names.push(NodeMetrics::new("Watermark".to_string()));
+        }
+        let leaf = if nodes.is_empty() { Target::Terminal } else { Target::Node { node: 0, input: 0 } };
+        let contents = Contents::Stored(Arc::clone(&versions));
+        let schema = Arc::clone(&spec.schema);
+        let terminal = RelationRoot::new(id, 0, schema, None, contents);
+        let metrics = Arc::new(TaskMetrics::new(0, 0, format!("Table {}", spec.name), names));
+        relation.wakers = vec![waker.clone()];
+        relation.metrics = vec![Arc::clone(&metrics)];
+        let task = self.assemble(Parts {
+            job: id,
+            root: 0,
+            context: self.context(&relation),
+            lanes: vec![(0, Lane::Root(Box::new(root)))],
+            leaves: vec![leaf],
+            nodes,
+            terminal: Terminal::Relation(Box::new(terminal)),
+            metrics,
+        });
+        let table = TableState {
+            spec,
+            writer,
+            sealed: None,
+            versions,
+            mailbox: Arc::clone(&mailbox),
+            changes: Vec::new(),
+        };
+        let job = NewJob {
+            id,
+            roots: 1,
+            scans: 0,
+            tasks: vec![(waker, Box::new(task))],
+            mailboxes: vec![mailbox],
+            table: Some(table),
+        };
+        Ok((relation, job))
+    }
+
+    /// The shared readers of a source, with their first readers attached.
+    fn launch_source(
+        &self,
+        relation: &mut Relation,
+        assigned: Vec<Vec<Split>>,
+        wakers: Vec<Waker>,
+        mut edges: Vec<Vec<Edge>>,
+    ) -> Result<NewJob> {
+        let context = self.context(relation);
+        let Kind::Source { definition, splits, running } = &mut relation.kind else {
+            return Err(EngineError::internal("not a source"));
+        };
+        let SourceDefinition { id, name, schema, source, watermark } = definition.as_ref().clone();
+        *running = true;
+        relation.partitions = wakers.len();
+        relation.metrics.clear();
+        splits.clear();
+        let (mut tasks, mut mailboxes) = (Vec::new(), Vec::new());
+        for (task, (waker, own)) in wakers.iter().zip(assigned).enumerate() {
+            let offsets = Arc::new(OffsetVersions::default());
+            let finished = Arc::new(AtomicBool::new(false));
+            let runner = Runner::new(
+                Arc::clone(&source),
+                Vec::new(),
+                own.into_iter().map(|split| (split, Offset(0), None)),
+            )
+            .discovering(task, wakers.len());
+            let event_time = watermark.as_ref().map(|(_, expr)| EventTime {
+                expr: Arc::clone(expr),
+                columns: collect_columns(expr).iter().map(|column| column.index()).collect(),
+            });
+            let mut source_root = SourceRoot::new(
+                name.clone(),
+                runner,
+                event_time,
+                Arc::clone(&self.errors),
+                self.config.batch_rows,
+                Arc::clone(&finished),
+            );
+            let contents = Contents::Replayable(Arc::clone(&offsets));
+            let mut terminal = RelationRoot::new(id, task, Arc::clone(&schema), None, contents);
+            for edge in edges.get_mut(task).map(std::mem::take).unwrap_or_default() {
+                bind(&edge, waker);
+                terminal.attach(edge, Start::Empty);
+            }
+            source_root.read_columns(terminal.wanted_columns());
+            terminal.set_layout(source_root.runner.projection().to_vec());
+            let metrics =
+                Arc::new(TaskMetrics::new(0, task, format!("Source {name}"), Vec::new()));
+            relation.metrics.push(Arc::clone(&metrics));
+            splits.push(SourceTask { offsets, finished });
+            let mailbox = Arc::new(Mailbox::new(waker.clone()));
+            mailboxes.push(Arc::clone(&mailbox));
+            let kind = RootKind::Source(source_root);
+            let root = Root::new(mailbox, kind, Arc::clone(&self.events));
+            let task = self.assemble(Parts {
+                job: id,
+                root: task,
+                context: context.clone(),
+                lanes: vec![(0, Lane::Root(Box::new(root)))],
+                leaves: vec![Target::Terminal],
+                nodes: vec![],
+                terminal: Terminal::Relation(Box::new(terminal)),
+                metrics,
+            });
+            tasks.push((waker.clone(), Box::new(task) as Box<dyn crate::scheduler::Run>));
+        }
+        let roots = tasks.len();
+        relation.wakers = wakers;
+        Ok(NewJob { id, roots, scans: 0, tasks, mailboxes, table: None })
+    }
+
+    /// Makes the job of a view, or of a sink when one is given, and registers it.
+    pub(super) fn launch_plan(
+        &self,
+        id: RelationId,
+        name: String,
+        plan: &StreamPlan,
+        sink: Option<Arc<dyn Sink>>,
+    ) -> Result<Change> {
+        let fragments = FragmentPlan::new(plan);
+        // Splits are listed before any lock is taken: it may ask an outside system.
+        let sources = self.idle_sources(plan)?;
+        let mut registry = self.registry.lock();
+        for input in plan.relations() {
+            super::readable(&registry, input)?;
+        }
+        let kind = match &sink {
+            Some(sink) => Kind::Sink { sink: Arc::clone(sink) },
+            None => Kind::View { versions: Vec::new() },
+        };
+        let properties = plan.properties.clone();
+        let mut relation = Relation::new(name, Arc::clone(&plan.schema), properties, kind);
+        relation.inputs = plan.relations();
+        let mut launch = Launch {
+            database: self,
+            id,
+            plan,
+            context: self.context(&relation),
+            attach: BTreeMap::new(),
+            source_wakers: sources
+                .iter()
+                .map(|(id, splits)| {
+                    (*id, splits.iter().map(|_| self.scheduler.reserve()).collect())
+                })
+                .collect(),
+            job: NewJob {
+                id,
+                roots: 0,
+                scans: 0,
+                tasks: Vec::new(),
+                mailboxes: Vec::new(),
+                table: None,
+            },
+        };
+        launch.run(&fragments, &registry, &mut relation, sink.as_deref())?;
+        let Launch { mut attach, mut source_wakers, job, .. } = launch;
+        let mut change = Change::default();
+        for (source, splits) in sources {
+            let edges = attach.remove(&source).unwrap_or_default();
+            let wakers = source_wakers.remove(&source).unwrap_or_default();
+            if let Some(relation) = registry.get_mut(&source) {
+                change.add.push(self.launch_source(relation, splits, wakers, edges)?);
+            }
+        }
+        change.topology.attach = attach;
+        change.add.push(job);
+        registry.insert(id, relation);
+        Ok(change)
+    }
+
+    /// The sources of a plan that do not run yet, with their splits for each task.
+    fn idle_sources(&self, plan: &StreamPlan) -> Result<Vec<(RelationId, Vec<Vec<Split>>)>> {
+        let mut idle = Vec::new();
+        for id in plan.relations() {
+            let source = match self.registry.lock().get(&id).map(|relation| &relation.kind) {
+                Some(Kind::Source { definition, running: false, .. }) => {
+                    Arc::clone(&definition.source)
+                }
+                _ => continue,
+            };
+            let splits = source.list_splits()?;
+            let limit = if source.discovers_splits() { usize::MAX } else { splits.len() };
+            let tasks = self.config.parallelism.min(limit).max(1);
+            let mut assigned = vec![Vec::new(); tasks];
+            for (number, split) in splits.into_iter().enumerate() {
+                let task = if source.discovers_splits() {
+                    Runner::owner(&split, tasks)
+                } else {
+                    number % tasks
+                };
+                assigned[task].push(split);
+            }
+            idle.push((id, assigned));
+        }
+        Ok(idle)
+    }
+}
+
+struct Launch<'a> {
+    database: &'a Inner,
+    id: RelationId,
+    plan: &'a StreamPlan,
+    context: Context,
+    /// Edges of running relations, by partition.
+    attach: BTreeMap<RelationId, Vec<Vec<Edge>>>,
+    source_wakers: BTreeMap<RelationId, Vec<Waker>>,
+    job: NewJob,
+}
+
+impl Launch<'_> {
+    fn credit(&self) -> Credit {
+        let config = self.database.config();
+        Credit { rows_max: config.channel_rows_max, bytes_max: config.channel_bytes_max }
+    }
+
+    fn partition_wakers(&self, registry: &Registry, id: RelationId) -> Result<Vec<Waker>> {
+        if let Some(wakers) = self.source_wakers.get(&id) {
+            return Ok(wakers.clone());
+        }
+        let relation = registry.get(&id);
+        let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+        Ok(relation.partition_wakers().to_vec())
+    }
+
+    fn run(
+        &mut self,
+        plan: &FragmentPlan,
+        registry: &Registry,
+        relation: &mut Relation,
+        sink: Option<&dyn Sink>,
+    ) -> Result<()> {
+        let last = plan.fragments.len() - 1;
+        let mut wakers: Vec<Vec<Waker>> = Vec::new();
+        // For each fragment and task, the lanes by leaf, filled by the fragments that send to it.
+        let mut lanes: Vec<Vec<Vec<(usize, Lane)>>> = Vec::new();
+        for fragment in &plan.fragments {
+            let tasks = match fragment.parallelism {
+                Parallelism::Single => 1,
+                Parallelism::Full => self.database.config().parallelism.max(1),
+                Parallelism::Like(id) => self.partition_wakers(registry, id)?.len(),
+            };
+            wakers.push((0..tasks).map(|_| self.database.scheduler.reserve()).collect());
+            lanes.push((0..tasks).map(|_| Vec::new()).collect());
+        }
+        for (number, fragment) in plan.fragments.iter().enumerate() {
+            self.connect_relations(registry, fragment, relation, &wakers[number], &mut lanes[number])?;
+        }
+        for (number, fragment) in plan.fragments.iter().enumerate() {
+            let receiver = plan.fragments.iter().enumerate().find_map(|(to, other)| {
+                let leaf = other.inputs.iter().position(|input| {
+                    matches!(input, FragmentInput::Exchange { from, .. } if from.contains(&number))
+                });
+                leaf.map(|leaf| (to, leaf))
+            });
+            for task in 0..wakers[number].len() {
+                let terminal = match receiver {
+                    Some((to, leaf)) => {
+                        let input = &plan.fragments[to].inputs[leaf];
+                        let edge = self.connect(input, leaf, &wakers[number][task], &wakers[to], &mut lanes[to])?;
+                        Terminal::Exchange(edge)
+                    }
+                    None => self.terminal(task, wakers[last].len(), relation, sink)?,
+                };
+                let own = std::mem::take(&mut lanes[number][task]);
+                let root = if number == last { task } else { 0 };
+                self.task(number, fragment, task, root, own, terminal, relation, &wakers[number])?;
+            }
+        }
+        relation.partitions = wakers[last].len();
+        self.job.roots = wakers[last].len();
+        Ok(())
+    }
+
+    /// Lanes of a fragment's scans and constants.
+    fn connect_relations(
+        &mut self,
+        registry: &Registry,
+        fragment: &Fragment,
+        relation: &Relation,
+        wakers: &[Waker],
+        lanes: &mut [Vec<(usize, Lane)>],
+    ) -> Result<()> {
+        for (leaf, input) in fragment.inputs.iter().enumerate() {
+            match input {
+                FragmentInput::Exchange { .. } => {}
+                FragmentInput::Values(rows) => {
+                    let mailbox = Arc::new(Mailbox::new(wakers[0].clone()));
+                    self.job.mailboxes.push(Arc::clone(&mailbox));
+                    let kind = RootKind::Values(Some(rows.clone()));
+                    let root = Root::new(mailbox, kind, Arc::clone(&self.database.events));
+                    lanes[0].push((leaf, Lane::Root(Box::new(root))));
+                }
+                FragmentInput::Scan(scan, _) => {
+                    let upstream = self.partition_wakers(registry, scan.relation)?;
+                    let source = registry.get(&scan.relation).and_then(|r| match &r.kind {
+                        Kind::Source { definition, .. } => Some(Arc::clone(&definition.source)),
+                        _ => None,
+                    });
+                    for (task, waker) in wakers.iter().enumerate() {
+                        let (sender, receiver) = channel(self.credit());
+                        sender.bind(upstream[task].clone());
+                        receiver.bind(waker.clone());
+                        let edge = Edge {
+                            job: self.id,
+                            projection: Some(scan.projection.clone()),
+                            routing: Routing::Forward,
+                            targets: Arc::new(vec![sender]),
+                        };
+                        let edges = self.attach.entry(scan.relation).or_default();
+                        edges.resize_with(upstream.len(), Vec::new);
+                        edges[task].push(edge);
+                        let backfill = Backfill::new(
+                            receiver,
+                            scan.projection.clone(),
+                            source.clone(),
+                            scan.name.clone(),
+                            Arc::clone(&self.database.errors),
+                            Arc::clone(&relation.progress),
+                            self.database.config().batch_rows,
+                        );
+                        lanes[task].push((leaf, Lane::Scan(Box::new(backfill))));
+                    }
+                }
+            }
+        }
+        // One report for each task that scans.
+        self.job.scans +=
+            lanes.iter().filter(|l| l.iter().any(|(_, lane)| matches!(lane, Lane::Scan(_)))).count();
+        Ok(())
+    }
+
+    /// The edge from one task to all tasks of the fragment that receives.
+    fn connect(
+        &self,
+        input: &FragmentInput,
+        leaf: usize,
+        sender_waker: &Waker,
+        receivers: &[Waker],
+        lanes: &mut [Vec<(usize, Lane)>],
+    ) -> Result<Edge> {
+        let FragmentInput::Exchange { distribution, schema, .. } = input else {
+            return Err(EngineError::internal("an exchange"));
+        };
+        let mut targets = Vec::with_capacity(receivers.len());
+        for (task, waker) in receivers.iter().enumerate() {
+            let (sender, receiver): (_, Receiver) = channel(self.credit());
+            sender.bind(sender_waker.clone());
+            receiver.bind(waker.clone());
+            targets.push(sender);
+            lanes[task].push((leaf, Lane::Channel(receiver)));
+        }
+        let routing = match distribution {
+            Distribution::Broadcast => Routing::Broadcast,
+            Distribution::Single | Distribution::Any => Routing::Forward,
+            Distribution::Hash(columns) => {
+                let types = columns.iter().map(|&column| schema.field(column).data_type().clone());
+                let encoder = Arc::new(KeyEncoder::new(&types.collect::<Vec<_>>())?);
+                Routing::Hash { columns: columns.clone(), encoder }
+            }
+        };
+        Ok(Edge { job: self.id, projection: None, routing, targets: Arc::new(targets) })
+    }
+
+    fn terminal(
+        &self,
+        task: usize,
+        tasks: usize,
+        relation: &mut Relation,
+        sink: Option<&dyn Sink>,
+    ) -> Result<Terminal> {
+        if let Some(sink) = sink {
+            return Ok(Terminal::Sink(SinkRoot { writer: sink.writer(task, tasks)?, job: self.id }));
+        }
+        let properties = &self.plan.properties;
+        let schema = Arc::clone(&self.plan.schema);
+        let key = properties.unique_key.as_deref();
+        let writer = Writer::new(Arc::clone(&schema), key, properties.append_only)?;
+        let sealed = Arc::new(Versions::default());
+        if let Kind::View { versions } = &mut relation.kind {
+            versions.push(Arc::clone(&sealed));
+        }
+        let contents = Contents::Stored(sealed);
+        let root = RelationRoot::new(self.id, task, schema, Some(writer), contents);
+        Ok(Terminal::Relation(Box::new(root)))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a task, each used once")]
+    fn task(
+        &mut self,
+        number: usize,
+        fragment: &Fragment,
+        task: usize,
+        root: usize,
+        lanes: Vec<(usize, Lane)>,
+        terminal: Terminal,
+        relation: &mut Relation,
+        wakers: &[Waker],
+    ) -> Result<()> {
+        let parent = |child: Child| -> Target {
+            let found = fragment.nodes.iter().enumerate().find_map(|(node, of)| {
+                let input = of.children.iter().position(|&c| c == child);
+                input.map(|input| Target::Node { node, input })
+            });
+            found.unwrap_or(Target::Terminal)
+        };
+        let mut nodes = Vec::new();
+        let mut names = Vec::new();
+        for (node, of) in fragment.nodes.iter().enumerate() {
+            let operator = build_operator(&of.plan)?;
+            nodes.push((operator, parent(Child::Node(node)), of.children.len()));
+            names.push(NodeMetrics::new(of.plan.describe_node()));
+        }
+        let ends = match &terminal {
+            Terminal::Exchange(_) => "Exchange",
+            Terminal::Relation(_) => "Materialize",
+            Terminal::Sink(_) => "Sink",
+        };
+        let metrics = Arc::new(TaskMetrics::new(number, task, ends.to_string(), names));
+        relation.metrics.push(Arc::clone(&metrics));
+        let waker = wakers[task].clone();
+        relation.wakers.push(waker.clone());
+        let leaves = (0..fragment.inputs.len()).map(|leaf| parent(Child::Input(leaf))).collect();
+        let task = self.database.assemble(Parts {
+            job: self.id,
+            root,
+            context: self.context.clone(),
+            lanes,
+            leaves,
+            nodes,
+            terminal,
+            metrics,
+        });
+        self.job.tasks.push((waker, Box::new(task)));
+        Ok(())
+    }
+}
+
+fn bind(edge: &Edge, waker: &Waker) {
+    for target in edge.targets.iter() {
+        target.bind(waker.clone());
+    }
+}

@@ -1,0 +1,366 @@
+//! The engine's front door: relations in, consistent snapshots and change feeds out.
+//!
+//! What it guarantees: every relation is readable at one and the same completed epoch (C2); a commit is visible in
+//! every dependent view from the epoch it returns (C4); definitions change as part of a barrier, without stopping data.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+
+use crate::change_batch::ChangeBatch;
+pub use crate::database::subscribers::ChangeReceiver;
+use crate::errors::ErrorLog;
+use crate::error::Result;
+use crate::plan::{Expr, Properties, RelationId, StreamPlan};
+use crate::sink::Sink;
+use crate::source::Source;
+use crate::store::Snapshot;
+use crate::time::Epoch;
+
+/// A writable table.
+#[derive(Clone, Debug)]
+pub struct TableSpec {
+    /// Identity.
+    pub id: RelationId,
+    /// Name, for errors and metrics.
+    pub name: String,
+    /// Columns; `nullable = false` is enforced on commit.
+    pub schema: SchemaRef,
+    /// Columns of the primary key; empty: none. Enforced on commit.
+    pub primary_key: Vec<usize>,
+    /// Deletes are refused.
+    pub append_only: bool,
+    /// Event time: column and the expression that gives its watermark.
+    pub watermark: Option<(usize, Expr)>,
+}
+
+/// A source that is not stored.
+#[derive(Clone, Debug)]
+pub struct SourceDefinition {
+    /// Identity.
+    pub id: RelationId,
+    /// Name, for errors and metrics.
+    pub name: String,
+    /// Columns.
+    pub schema: SchemaRef,
+    /// The connector's part.
+    pub source: Arc<dyn Source>,
+    /// Event time: column and the expression (over the whole schema) that gives its watermark.
+    pub watermark: Option<(usize, Expr)>,
+}
+
+/// A maintained query.
+#[derive(Clone, Debug)]
+pub struct ViewSpec {
+    /// Identity.
+    pub id: RelationId,
+    /// Name, for errors and metrics.
+    pub name: String,
+    /// The query.
+    pub plan: StreamPlan,
+}
+
+/// A query whose changes go to a sink.
+#[derive(Clone, Debug)]
+pub struct SinkSpec {
+    /// Identity.
+    pub id: RelationId,
+    /// Name, for errors and metrics.
+    pub name: String,
+    /// The query.
+    pub plan: StreamPlan,
+    /// The connector's part.
+    pub sink: Arc<dyn Sink>,
+}
+
+/// Changes of one table in a commit.
+#[derive(Clone, Debug)]
+pub struct TableChange {
+    /// The table.
+    pub table: RelationId,
+    /// Deletes and inserts. Deleted rows must be there in full, else `SerializationFailure`.
+    pub changes: ChangeBatch,
+    /// What an insert of an existing key does.
+    pub on_conflict: OnConflict,
+}
+
+/// What an insert of an existing primary key does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnConflict {
+    /// The commit fails with `UniqueViolation`.
+    #[default]
+    Fail,
+    /// The row that is there stays.
+    DoNothing,
+    /// The new row replaces it.
+    Overwrite,
+}
+
+/// What a commit did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Readable in every dependent view from this epoch on.
+    pub epoch: Epoch,
+    /// Rows deleted, by weight.
+    pub deleted: u64,
+    /// Rows inserted, by weight.
+    pub inserted: u64,
+}
+
+/// Several relations at one epoch.
+#[derive(Clone, Debug)]
+pub struct ConsistentRead {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Contents.
+    pub relations: BTreeMap<RelationId, Snapshot>,
+}
+
+/// State of a running definition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobInfo {
+    /// Which relation it keeps up to date.
+    pub id: RelationId,
+    /// Its name.
+    pub name: String,
+    /// `table`, `source`, `view` or `sink`.
+    pub kind: &'static str,
+    /// Where it stands.
+    pub status: JobStatus,
+    /// Rows read by the backfill, and how many there are if known.
+    pub backfill: (u64, Option<u64>),
+    /// Each operator of each task.
+    pub operators: Vec<OperatorInfo>,
+    /// Event-time watermark of the output, if any, microseconds.
+    pub watermark: Option<i64>,
+    /// Late rows dropped.
+    pub late_rows: u64,
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobStatus {
+    /// Reads the existing contents; not readable yet.
+    Backfilling,
+    /// Kept up to date.
+    Running,
+    /// All its inputs are bounded and have ended.
+    Finished,
+    /// Given up, with the reason.
+    Failed(String),
+}
+
+/// Counters of one operator in one task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperatorInfo {
+    /// Fragment number in the job.
+    pub fragment: u32,
+    /// Task number in the fragment.
+    pub task: u32,
+    /// Operator and its main parameters.
+    pub name: String,
+    /// Rows taken.
+    pub rows_in: u64,
+    /// Rows given.
+    pub rows_out: u64,
+    /// Time spent, nanoseconds.
+    pub busy_ns: u64,
+    /// Entries held.
+    pub state_rows: u64,
+    /// Bytes held, approximately.
+    pub state_bytes: u64,
+}
+
+/// The changes of one epoch, consolidated.
+#[derive(Clone, Debug)]
+pub struct EpochChanges {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Rows with weights; may be empty (progress).
+    pub changes: ChangeBatch,
+}
+
+/// A view's contents, then its changes, epoch by epoch.
+#[derive(Debug)]
+pub struct Subscription {
+    /// The contents at `epoch`.
+    pub snapshot: Snapshot,
+    /// The epoch of the snapshot; changes of later epochs follow.
+    pub epoch: Epoch,
+    /// Later changes. Ends with an error when the reader is too slow or the view goes.
+    pub changes: ChangeReceiver,
+}
+
+/// Limits and intervals. Durations in milliseconds, sizes in rows and bytes.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineConfig {
+    /// Tasks per fragment, and worker threads.
+    pub parallelism: usize,
+    /// The longest epoch under load.
+    pub barrier_interval_ms: u64,
+    /// Time between checkpoint barriers.
+    pub checkpoint_interval_ms: u64,
+    /// Rows in a batch that a source gives.
+    pub batch_rows: usize,
+    /// Rows that a channel holds before its sender waits.
+    pub channel_rows_max: usize,
+    /// Bytes that a channel holds before its sender waits.
+    pub channel_bytes_max: usize,
+    /// Rows that may wait for a subscriber before it is cut off.
+    pub subscription_rows_max: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            parallelism: std::thread::available_parallelism().map_or(1, usize::from),
+            barrier_interval_ms: 200,
+            checkpoint_interval_ms: 1000,
+            batch_rows: 8192,
+            channel_rows_max: 64 * 1024,
+            channel_bytes_max: 32 << 20,
+            subscription_rows_max: 4_000_000,
+        }
+    }
+}
+
+/// A running engine: one database's relations. Cheap to share behind `Arc`.
+///
+/// Methods that change definitions block the calling thread for a few barriers at most; call them from
+/// `spawn_blocking` in async code. Waiting for data is async.
+pub struct Engine {
+    inner: Arc<crate::database::Inner>,
+}
+
+impl Engine {
+    /// Starts worker threads and the coordinator.
+    pub fn start(config: EngineConfig) -> Arc<Self> {
+        Arc::new(Self { inner: crate::database::Inner::start(config) })
+    }
+
+    /// The configuration it was started with.
+    pub fn config(&self) -> &EngineConfig {
+        self.inner.config()
+    }
+
+    /// Adds a table. Returns when it can be written.
+    pub fn create_table(&self, spec: TableSpec) -> Result<()> {
+        self.inner.create_table(spec)
+    }
+
+    /// Makes a source known. It runs while something reads it.
+    pub fn create_source(&self, definition: SourceDefinition) -> Result<()> {
+        self.inner.create_source(definition)
+    }
+
+    /// Adds a view and returns at once; `wait_ready` waits for its backfill.
+    pub fn create_view(&self, spec: ViewSpec) -> Result<()> {
+        self.inner.create_view(spec)
+    }
+
+    /// Adds a sink and returns at once.
+    pub fn create_sink(&self, spec: SinkSpec) -> Result<()> {
+        self.inner.create_sink(spec)
+    }
+
+    /// Waits until a relation is readable.
+    ///
+    /// # Errors
+    /// `JobFailed` when it never will be.
+    pub async fn wait_ready(&self, id: RelationId) -> Result<()> {
+        self.inner.wait_ready(id).await
+    }
+
+    /// Removes a relation. The caller has checked that nothing depends on it.
+    pub fn drop_relation(&self, id: RelationId) -> Result<()> {
+        self.inner.drop_relation(id)
+    }
+
+    /// Contents of tables and views, all at the newest completed epoch.
+    ///
+    /// # Errors
+    /// `UnknownRelation`, `JobFailed`.
+    pub fn read(&self, relations: &[RelationId]) -> Result<ConsistentRead> {
+        self.inner.read(relations)
+    }
+
+    /// A table's newest committed contents, which no view may show yet: what UPDATE and DELETE start from.
+    pub fn read_latest(&self, table: RelationId) -> Result<Snapshot> {
+        self.inner.read_latest(table)
+    }
+
+    /// Applies changes to one or more tables, all or nothing, all in one epoch.
+    ///
+    /// # Errors
+    /// `UniqueViolation`, `NotNullViolation`, `SerializationFailure`; nothing is changed then.
+    pub fn commit(&self, changes: Vec<TableChange>) -> Result<Committed> {
+        self.inner.commit(changes)
+    }
+
+    /// Waits until an epoch is readable.
+    pub async fn wait_epoch(&self, epoch: Epoch) -> Result<()> {
+        self.inner.wait_epoch(epoch).await
+    }
+
+    /// The newest readable epoch.
+    pub fn readable_epoch(&self) -> Epoch {
+        self.inner.readable_epoch()
+    }
+
+    /// Ends the current epoch now and waits until it is readable: everything that has arrived is then visible.
+    pub async fn flush(&self) -> Result<Epoch> {
+        self.inner.flush().await
+    }
+
+    /// Waits until every bounded source in use has been read to its end and its effects are readable. With
+    /// `relations`, only those that these depend on.
+    pub async fn wait_bounded(&self, relations: Option<&[RelationId]>) -> Result<()> {
+        self.inner.wait_bounded(relations).await
+    }
+
+    /// Contents of a table or view and its changes from there on.
+    pub fn subscribe(&self, id: RelationId) -> Result<Subscription> {
+        self.inner.subscribe(id)
+    }
+
+    /// All jobs with their counters.
+    pub fn jobs(&self) -> Vec<JobInfo> {
+        self.inner.jobs()
+    }
+
+    /// A source's rows from the start of each split to where it has been read (or its end, if bounded and not in
+    /// use; an unbounded source that nothing reads has none): the batch meaning of a source. Blocks on the
+    /// connector: call from a blocking thread. `sink` gets each batch and says whether to go on.
+    pub fn scan_source(
+        &self,
+        id: RelationId,
+        projection: &[usize],
+        sink: &mut dyn FnMut(RecordBatch) -> bool,
+    ) -> Result<()> {
+        self.inner.scan_source(id, projection, sink)
+    }
+
+    /// Rows that could not be decoded or computed.
+    pub fn errors(&self) -> Arc<ErrorLog> {
+        self.inner.errors()
+    }
+
+    /// The properties (key, append-only, watermark) of a relation, for plans that read it.
+    pub fn properties(&self, id: RelationId) -> Result<Properties> {
+        self.inner.properties(id)
+    }
+
+    /// Stops all tasks and threads. Idempotent; further calls of other methods give `ShuttingDown`.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

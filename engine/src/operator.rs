@@ -1,0 +1,107 @@
+//! The operator contract.
+//!
+//! An operator is synchronous and knows nothing of the runtime: it gets whole change batches and writes change
+//! batches to its output. The driver (`task.rs`) alone does alignment, the minimum of watermarks, forwarding of
+//! barriers, metrics and error tagging. So an operator cannot forget a barrier, and its test needs no runtime.
+//!
+//! What must hold, after every barrier: the sum of all that was emitted equals the operator's batch meaning over the
+//! sum of all that came in (contract C1). Input weights may come in any order inside an epoch, but the sum for each
+//! row is never negative at a barrier.
+
+use std::sync::Arc;
+
+use crate::change_batch::ChangeBatch;
+use crate::error::Result;
+use crate::errors::ErrorLog;
+use crate::message::Barrier;
+use crate::time::Watermark;
+
+/// A running, mutable operator: one partition of one plan node.
+pub trait Operator: Send {
+    /// Handles changes that arrived on input `input` (0 is left, 1 is right).
+    ///
+    /// # Errors
+    /// Any error fails the job. A row that cannot be computed is not an error: hand it to `ctx.errors`.
+    fn on_batch(&mut self, input: usize, batch: ChangeBatch, ctx: &Context, out: &mut Output) -> Result<()>;
+
+    /// The frontier (minimum of the watermarks of all inputs) advanced. The default forwards it; an operator that
+    /// holds rows back emits those that are final before it forwards.
+    fn on_watermark(&mut self, frontier: Watermark, ctx: &Context, out: &mut Output) -> Result<()> {
+        let _ = ctx;
+        out.watermark(frontier);
+        Ok(())
+    }
+
+    /// The epoch ends: emit what was held back for it. The driver forwards the barrier itself.
+    fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        let _ = (barrier, ctx, out);
+        Ok(())
+    }
+
+    /// Rows and bytes held as state, for metrics and `SHOW JOBS`.
+    fn state_size(&self) -> StateSize {
+        StateSize::default()
+    }
+}
+
+/// How much an operator holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateSize {
+    /// Entries: groups, join rows, ranked rows.
+    pub rows: usize,
+    /// Approximate bytes.
+    pub bytes: usize,
+}
+
+/// What an operator may use of its surroundings.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Where rows go that could not be computed.
+    pub errors: Arc<ErrorLog>,
+    /// Name of the job (view, sink) for error rows.
+    pub job: Arc<str>,
+    /// Late rows are counted here.
+    pub late_rows: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Context {
+    /// A context for tests and benchmarks: errors are collected in a log of its own.
+    pub fn for_test() -> Self {
+        Self { errors: Arc::default(), job: "test".into(), late_rows: Arc::default() }
+    }
+}
+
+/// Where an operator writes to, in order.
+#[derive(Debug, Default)]
+pub struct Output {
+    items: Vec<Emitted>,
+}
+
+/// One thing that an operator emitted.
+#[derive(Debug)]
+pub enum Emitted {
+    /// Changes.
+    Batch(ChangeBatch),
+    /// An advanced watermark.
+    Watermark(Watermark),
+}
+
+impl Output {
+    /// Emits changes; empty batches are dropped here, so that no operator needs to check.
+    pub fn batch(&mut self, batch: ChangeBatch) {
+        if !batch.is_empty() {
+            self.items.push(Emitted::Batch(batch));
+        }
+    }
+
+    /// Emits a watermark.
+    pub fn watermark(&mut self, watermark: Watermark) {
+        self.items.push(Emitted::Watermark(watermark));
+    }
+
+    /// Takes what was emitted since the last call.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Emitted> {
+        self.items.drain(..)
+    }
+}
+

@@ -1,0 +1,13 @@
+//! The operators: one file each, mirroring the nodes of `plan.rs`.
+
+pub(crate) mod aggregate;
+pub(crate) mod emit_on_close;
+pub(crate) mod eval;
+pub(crate) mod filter_project;
+pub(crate) mod join;
+pub(crate) mod late_filter;
+pub(crate) mod row_store;
+pub(crate) mod set_operation;
+pub(crate) mod top_n;
+pub(crate) mod unnest;
+pub(crate) mod watermark;

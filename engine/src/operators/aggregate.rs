@@ -1,0 +1,404 @@
+//! Hash aggregate: groups rows by key columns and keeps the aggregate functions of each group up to date.
+//!
+//! It emits at the barrier, once for each group that changed in the epoch: the row given before with weight -1 and the
+//! row that holds now with +1; nothing where they are equal. Without calls it is DISTINCT: a group's row is there while
+//! the group has rows, and over input that only grows it is emitted at once. Without group columns there is one group,
+//! which exists even over no rows.
+//!
+//! ```text
+//!   key columns -> group id -> rows (weight sum), shown, touched
+//!                           -> folds: column-wise state of the calls (sums, counts, ordered multisets, ...)
+//!
+//!   batch:    evaluate each expression once; find ids; read the results of shown groups touched for the first time in
+//!             the epoch (the rows to take back); fold the batch in
+//!   barrier:  read the touched groups again, compare, emit, drop groups without rows
+//! ```
+//!
+//! So the rows emitted before are not kept: a fold can be read as it was until the group's first change in an epoch.
+//!
+//! Errors are data: a row for which an expression fails is reported and left out; a group whose result overflows is
+//! reported and kept out of the output until it is right again. State is not dropped by watermarks here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, make_comparator,
+};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::kernels::cmp::distinct;
+use arrow::compute::{SortOptions, cast, concat, interleave};
+use arrow::datatypes::SchemaRef;
+
+use crate::change_batch::{ChangeBatch, project_schema};
+use crate::error::Result;
+use crate::errors::RowError;
+use crate::message::Barrier;
+use crate::operator::{Context, Operator, Output, StateSize};
+use crate::plan;
+
+use calls::{CallOutput, plan_calls};
+use expressions::{Evaluated, Expressions};
+use fold::{Failed, Fold, FoldBatch, Ids};
+use groups::Groups;
+
+mod arguments;
+mod calls;
+mod count;
+mod distinct;
+mod exact_sum;
+mod expressions;
+mod extremum;
+mod float_sum;
+mod fold;
+mod generic;
+mod groups;
+mod moments;
+mod running;
+mod scalars;
+mod sum;
+
+/// Groups that are emitted as one batch.
+const EMIT_ROWS: usize = 8192;
+
+/// Builds the operator.
+///
+/// `emits_initial_row`: this task shows the only group of an aggregate without group columns even before any row.
+///
+/// # Errors
+/// `Unsupported` when a function cannot be maintained.
+pub(crate) fn build(
+    plan: &plan::Aggregate,
+    input_schema: &SchemaRef,
+    output_schema: &SchemaRef,
+    input_append_only: bool,
+    emits_initial_row: bool,
+) -> Result<Box<dyn Operator>> {
+    let calls = plan_calls(&plan.calls, input_schema, input_append_only)?;
+    Ok(Box::new(HashAggregate {
+        groups: Groups::new(&plan.group, input_schema, input_append_only)?,
+        group_columns: plan.group.clone(),
+        group_schema: project_schema(input_schema, &plan.group),
+        emits_at_once: input_append_only && plan.calls.is_empty() && !plan.group.is_empty(),
+        known: 0,
+        expressions: calls.expressions,
+        folds: calls.folds,
+        outputs: calls.outputs,
+        schema: Arc::clone(output_schema),
+        first_row_due: emits_initial_row && plan.group.is_empty(),
+        ids: Vec::new(),
+        before: Vec::new(),
+        hidden: Vec::new(),
+        failing: BTreeMap::new(),
+    }))
+}
+
+/// See the module's text.
+struct HashAggregate {
+    groups: Groups,
+    group_columns: Vec<usize>,
+    group_schema: SchemaRef,
+    /// DISTINCT over rows that only come; `known` groups have been emitted.
+    emits_at_once: bool,
+    known: u32,
+    expressions: Expressions,
+    folds: Vec<Box<dyn Fold>>,
+    outputs: Vec<CallOutput>,
+    schema: SchemaRef,
+    first_row_due: bool,
+    /// The group of each row of the batch at hand.
+    ids: Vec<u32>,
+    /// Groups touched in this epoch that are shown, with the results that are.
+    before: Vec<Results>,
+    /// Groups touched in this epoch that are not shown.
+    hidden: Vec<u32>,
+    /// Groups that cannot be shown, and what was reported.
+    failing: BTreeMap<u32, RowError>,
+}
+
+/// Some groups with a result column for each call.
+struct Results {
+    ids: Vec<u32>,
+    columns: Vec<ArrayRef>,
+}
+
+impl Operator for HashAggregate {
+    fn on_batch(
+        &mut self,
+        _: usize,
+        batch: ChangeBatch,
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
+        let evaluated = self.expressions.evaluate(batch, ctx)?;
+        if evaluated.batch.is_empty() {
+            return Ok(());
+        }
+        let mut ids = std::mem::take(&mut self.ids);
+        let groups = self.groups.assign(&evaluated.batch, &mut ids)?;
+        if self.emits_at_once {
+            self.emit_new(groups, &evaluated.batch, out)?;
+        } else {
+            self.fold(groups, &evaluated)?;
+        }
+        self.ids = ids;
+        Ok(())
+    }
+
+    fn on_barrier(&mut self, _: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        if self.first_row_due {
+            self.first_row_due = false;
+            self.groups.grow(1);
+            self.folds.iter_mut().for_each(|fold| fold.grow(1));
+            self.groups.touch(Ids::One(0), &mut Vec::new(), &mut self.hidden);
+        }
+        let mut rows = 0;
+        let mut part: Vec<Results> = Vec::new();
+        for results in std::mem::take(&mut self.before) {
+            rows += results.ids.len();
+            part.push(results);
+            if rows >= EMIT_ROWS {
+                let before = Results::concat(std::mem::take(&mut part))?;
+                self.emit_changed(before, ctx, out)?;
+                rows = 0;
+            }
+        }
+        if !part.is_empty() {
+            self.emit_changed(Results::concat(part)?, ctx, out)?;
+        }
+        let hidden = std::mem::take(&mut self.hidden);
+        for ids in hidden.chunks(EMIT_ROWS) {
+            self.emit_hidden(ids, ctx, out)?;
+        }
+        Ok(())
+    }
+
+    fn state_size(&self) -> StateSize {
+        let folds: usize = self.folds.iter().map(|fold| fold.bytes()).sum();
+        StateSize { rows: self.groups.len(), bytes: folds + self.groups.bytes() }
+    }
+}
+
+impl HashAggregate {
+    /// DISTINCT over rows that only come: the rows whose group is new. Ids are given in order of appearance.
+    fn emit_new(&mut self, ids: Ids<'_>, batch: &ChangeBatch, out: &mut Output) -> Result<()> {
+        let mut new = Vec::new();
+        for row in 0..batch.num_rows() {
+            if ids.get(row) == self.known {
+                self.known += 1;
+                new.push(row as u32);
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        let rows = batch.rows().project(&self.group_columns)?;
+        let rows = arrow::compute::take_record_batch(&rows, &UInt32Array::from(new))?;
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), rows.columns().to_vec())?;
+        out.batch(ChangeBatch::insert(rows));
+        Ok(())
+    }
+
+    /// Remembers the results of groups about to change, and folds the batch in.
+    fn fold(&mut self, ids: Ids<'_>, evaluated: &Evaluated) -> Result<()> {
+        let bound = self.groups.bound();
+        self.folds.iter_mut().for_each(|fold| fold.grow(bound));
+        let mut shown = Vec::new();
+        self.groups.touch(ids, &mut shown, &mut self.hidden);
+        if !shown.is_empty() {
+            let (columns, _) = self.read(&shown)?;
+            self.before.push(Results { ids: shown, columns });
+        }
+        let batch = FoldBatch {
+            rows: evaluated.batch.num_rows(),
+            ids,
+            weights: evaluated.batch.weights(),
+            columns: &evaluated.columns,
+            filters: &evaluated.filters,
+        };
+        self.groups.count_rows(&batch);
+        self.folds.iter_mut().try_for_each(|fold| fold.update(&batch))
+    }
+
+    /// The results of these groups, in the types of the output, and the first failure of each that has one.
+    fn read(&mut self, ids: &[u32]) -> Result<(Vec<ArrayRef>, Failed)> {
+        let mut failed = Failed::new();
+        let mut columns = Vec::with_capacity(self.outputs.len());
+        let first_call = self.group_columns.len();
+        for (call, output) in self.outputs.iter().enumerate() {
+            let mut failures = Vec::new();
+            let column = self.folds[output.fold].read(&output.reading, ids, &mut failures)?;
+            for (position, message) in failures {
+                failed.entry(position).or_insert((call, message));
+            }
+            let wanted = self.schema.field(first_call + call).data_type();
+            let same = column.data_type() == wanted;
+            columns.push(if same { column } else { cast(&column, wanted)? });
+        }
+        Ok((columns, failed))
+    }
+
+    /// Emits what changed in groups that are shown.
+    fn emit_changed(&mut self, before: Results, ctx: &Context, out: &mut Output) -> Result<()> {
+        let ids = &before.ids;
+        let (after, failed) = self.read(ids)?;
+        let keys = self.groups.decode(ids)?;
+        let differs = differs(&before.columns, &after, ids.len())?;
+        let (mut picks, mut weights) = (Vec::new(), Vec::new());
+        for (position, &id) in ids.iter().enumerate() {
+            let is_shown = self.groups.exists(id) && !failed.contains_key(&position);
+            if !is_shown || differs.value(position) {
+                picks.push((0, position));
+                weights.push(-1);
+            }
+            if is_shown && differs.value(position) {
+                picks.push((1, position));
+                weights.push(1);
+            }
+        }
+        if !picks.is_empty() {
+            let key_picks: Vec<_> = picks.iter().map(|(_, position)| (0, *position)).collect();
+            let mut columns = Vec::with_capacity(self.schema.fields().len());
+            for key in &keys {
+                columns.push(interleave(&[&**key], &key_picks)?);
+            }
+            for (old, new) in before.columns.iter().zip(&after) {
+                columns.push(interleave(&[&**old, &**new], &picks)?);
+            }
+            let rows = self.rows(columns, picks.len())?;
+            out.batch(ChangeBatch::new(rows, Some(weights.into())));
+        }
+        self.settle(ids, &keys, &failed, ctx)
+    }
+
+    /// Emits those of these groups, which are not shown, that can be now.
+    fn emit_hidden(&mut self, ids: &[u32], ctx: &Context, out: &mut Output) -> Result<()> {
+        let (after, failed) = self.read(ids)?;
+        let keys = self.groups.decode(ids)?;
+        let columns = keys.iter().chain(&after).cloned().collect();
+        let is_shown = BooleanBuffer::collect_bool(ids.len(), |position| {
+            self.groups.exists(ids[position]) && !failed.contains_key(&position)
+        });
+        if is_shown.count_set_bits() == ids.len() {
+            out.batch(ChangeBatch::insert(self.rows(columns, ids.len())?));
+        } else {
+            // A failed result may be NULL where the column allows none: filter first.
+            let is_shown = BooleanArray::new(is_shown, None);
+            let columns = columns
+                .iter()
+                .map(|column: &ArrayRef| Ok(arrow::compute::filter(column, &is_shown)?));
+            let rows = self.rows(columns.collect::<Result<_>>()?, is_shown.true_count())?;
+            out.batch(ChangeBatch::insert(rows));
+        }
+        self.settle(ids, &keys, &failed, ctx)
+    }
+
+    fn rows(&self, columns: Vec<ArrayRef>, length: usize) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(length));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
+    }
+
+    /// Ends the epoch for these groups: reports failures that came or went, and drops groups without rows.
+    fn settle(
+        &mut self,
+        ids: &[u32],
+        keys: &[ArrayRef],
+        failed: &Failed,
+        ctx: &Context,
+    ) -> Result<()> {
+        for (position, &id) in ids.iter().enumerate() {
+            let exists = self.groups.exists(id);
+            let failure = if exists { failed.get(&position) } else { None };
+            if failure.is_some() || self.failing.contains_key(&id) {
+                let report = match failure {
+                    None => None,
+                    Some(failure) => Some(self.report_of(keys, position, failure, ctx)?),
+                };
+                self.report(id, report, ctx);
+            }
+            self.groups.settle(id, exists && failure.is_none());
+            if !exists {
+                self.folds.iter_mut().for_each(|fold| fold.clear(id));
+                self.groups.remove(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn report_of(
+        &self,
+        keys: &[ArrayRef],
+        position: usize,
+        (call, message): &(usize, String),
+        ctx: &Context,
+    ) -> Result<RowError> {
+        let row = if keys.is_empty() {
+            String::new()
+        } else {
+            let keys = RecordBatch::try_new(Arc::clone(&self.group_schema), keys.to_vec())?;
+            ChangeBatch::insert(keys).pretty_row(position)
+        };
+        Ok(RowError {
+            relation: ctx.job.to_string(),
+            operator: "Aggregate".to_owned(),
+            position: self.outputs[*call].name.clone(),
+            message: message.clone(),
+            row,
+            weight: 1,
+        })
+    }
+
+    /// Replaces what is reported of a group.
+    fn report(&mut self, id: u32, report: Option<RowError>, ctx: &Context) {
+        if self.failing.get(&id) == report.as_ref() {
+            return;
+        }
+        if let Some(old) = self.failing.remove(&id) {
+            ctx.errors.report(RowError { weight: -1, ..old });
+        }
+        if let Some(new) = report {
+            ctx.errors.report(new.clone());
+            self.failing.insert(id, new);
+        }
+    }
+}
+
+impl Results {
+    fn concat(mut parts: Vec<Self>) -> Result<Self> {
+        if parts.len() == 1
+            && let Some(only) = parts.pop()
+        {
+            return Ok(only);
+        }
+        let ids = parts.iter().flat_map(|part| part.ids.iter().copied()).collect();
+        let width = parts.first().map_or(0, |part| part.columns.len());
+        let column = |place: usize| -> Result<ArrayRef> {
+            let columns: Vec<&dyn Array> = parts.iter().map(|part| &*part.columns[place]).collect();
+            Ok(concat(&columns)?)
+        };
+        let columns = (0..width).map(column).collect::<Result<_>>()?;
+        Ok(Self { ids, columns })
+    }
+}
+
+/// Where any column differs.
+fn differs(old: &[ArrayRef], new: &[ArrayRef], length: usize) -> Result<BooleanBuffer> {
+    let mut all = BooleanBuffer::new_unset(length);
+    for (old, new) in old.iter().zip(new) {
+        let column = match distinct(old, new) {
+            Ok(differs) => differs.values().clone(),
+            // The kernel does not know nested types, and the comparator does not know all of them.
+            Err(_) => match make_comparator(old, new, SortOptions::default()) {
+                Ok(order) => BooleanBuffer::collect_bool(length, |row| order(row, row).is_ne()),
+                Err(_) => BooleanBuffer::collect_bool(length, |row| {
+                    old.slice(row, 1).to_data() != new.slice(row, 1).to_data()
+                }),
+            },
+        };
+        all = &all | &column;
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests;

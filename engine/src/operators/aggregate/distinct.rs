@@ -1,0 +1,275 @@
+//! `count`, `sum` and `avg` of DISTINCT values: all calls over the same `x`, which differ in their filters, share one
+//! table of values.
+//!
+//! ```text
+//!   rows only come:   (group, value) -> bits of the calls that have counted it      one probe per row for all calls
+//!   rows also leave:  (group, value) -> a weight for each call
+//!   group -> for each call a count, and a sum where one is asked for
+//! ```
+//!
+//! A value is its 64 bits, where it has no more; any other (text, decimals, several columns) first gets a number from
+//! a key map, which is taken back when no group holds the value any more.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array};
+use arrow::buffer::ScalarBuffer;
+use arrow::datatypes::DataType;
+
+use super::exact_sum::ExactSum;
+use super::float_sum::FloatSum;
+use super::fold::{Failures, Fold, FoldBatch, Reading, What};
+use super::scalars::{Scalar, doubles, narrow, scalar_of, wide};
+use super::sum::Sum;
+use crate::error::{EngineError, Result};
+
+mod numbers;
+mod seen;
+mod weights;
+
+use numbers::Numbers;
+use seen::SeenTable;
+use weights::{Pair, WeightTable};
+
+/// Calls that can share a table: one bit each.
+pub(super) const CALLS_MAX: usize = 32;
+
+/// See the module's text.
+pub(super) struct Distinct {
+    columns: Vec<usize>,
+    /// The filter of each call.
+    filters: Vec<Option<usize>>,
+    numbers: Option<Numbers>,
+    table: Table,
+    /// The count of call `c` in group `g` is at `g * calls + c`.
+    counts: Vec<i64>,
+    /// The sums, at the same places.
+    totals: Option<Totals>,
+}
+
+enum Totals {
+    Exact(Sum),
+    Float(FloatSum<ExactSum>),
+}
+
+/// The numbers to be summed of one batch.
+enum Amounts {
+    Exact(ScalarBuffer<i128>),
+    Float(ScalarBuffer<f64>),
+}
+
+enum Table {
+    Growing(SeenTable),
+    Changing(WeightTable),
+}
+
+impl Distinct {
+    /// A table for values of these columns.
+    ///
+    /// # Errors
+    /// When a type has no equality.
+    pub(super) fn new(columns: Vec<usize>, types: &[DataType], append_only: bool) -> Result<Self> {
+        let is_narrow = matches!(types, [one] if scalar_of(one) == Some(Scalar::Narrow));
+        let numbers = if is_narrow { None } else { Some(Numbers::new(types)?) };
+        let table = if append_only {
+            Table::Growing(SeenTable::default())
+        } else {
+            Table::Changing(WeightTable::default())
+        };
+        let (filters, counts) = (Vec::new(), Vec::new());
+        Ok(Self { columns, filters, numbers, table, counts, totals: None })
+    }
+
+    /// Also keeps sums, of values of this type; whether it can. Only before the first batch.
+    pub(super) fn keep_sums(&mut self, data_type: &DataType) -> bool {
+        if self.totals.is_none() {
+            self.totals = match data_type {
+                DataType::Float32 | DataType::Float64 => {
+                    Some(Totals::Float(FloatSum::new(None, 0)))
+                }
+                _ => Sum::new(None, 0, data_type).map(Totals::Exact),
+            };
+        }
+        self.totals.is_some()
+    }
+
+    /// Adds a call; gives its number, or `None` when the table is full. Only before the first batch.
+    pub(super) fn add_call(&mut self, filter: Option<usize>) -> Option<usize> {
+        if let Some(call) = self.filters.iter().position(|other| *other == filter) {
+            return Some(call);
+        }
+        (self.filters.len() < CALLS_MAX).then(|| {
+            self.filters.push(filter);
+            self.filters.len() - 1
+        })
+    }
+
+    /// For each row, the bits of the calls that count it.
+    fn calls_of_rows(&self, batch: &FoldBatch<'_>) -> Vec<u32> {
+        let unfiltered = self.filters.iter().enumerate().filter(|(_, filter)| filter.is_none());
+        let always = unfiltered.fold(0, |bits, (call, _)| bits | 1 << call);
+        let mut calls = vec![always; batch.rows];
+        for (call, filter) in self.filters.iter().enumerate() {
+            if let Some(filter) = filter {
+                let bits = batch.filters[*filter].iter();
+                for (calls, passes) in calls.iter_mut().zip(bits) {
+                    *calls |= u32::from(passes) << call;
+                }
+            }
+        }
+        if let Some(values) = batch.mask(None, &self.columns) {
+            for (calls, is_value) in calls.iter_mut().zip(values.iter()) {
+                *calls &= u32::from(is_value).wrapping_neg();
+            }
+        }
+        calls
+    }
+
+    /// The 64 bits of each row's value.
+    fn values(&mut self, batch: &FoldBatch<'_>) -> Result<Vec<u64>> {
+        match &mut self.numbers {
+            None => {
+                let values = narrow(&batch.columns[self.columns[0]])?;
+                Ok(values.iter().map(|value| value.cast_unsigned()).collect())
+            }
+            Some(numbers) => {
+                let columns: Vec<ArrayRef> =
+                    self.columns.iter().map(|&column| Arc::clone(&batch.columns[column])).collect();
+                numbers.number(&columns)
+            }
+        }
+    }
+}
+
+impl Fold for Distinct {
+    fn grow(&mut self, bound: usize) {
+        let length = (bound * self.filters.len()).max(self.counts.len());
+        self.counts.resize(length, 0);
+        match &mut self.totals {
+            None => {}
+            Some(Totals::Exact(sums)) => sums.grow(length),
+            Some(Totals::Float(sums)) => sums.grow(length),
+        }
+    }
+
+    fn update(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
+        let values = self.values(batch)?;
+        let calls = self.calls_of_rows(batch);
+        let Some(totals) = &mut self.totals else {
+            let counts = &mut self.counts;
+            let changed = |_, place: usize, change: i64| counts[place] += change;
+            let width = self.filters.len();
+            apply(&mut self.table, &mut self.numbers, batch, &values, &calls, width, changed);
+            return Ok(());
+        };
+        let column = &batch.columns[self.columns[0]];
+        let amounts = match totals {
+            Totals::Exact(_) => Amounts::Exact(wide(column)?),
+            Totals::Float(_) => Amounts::Float(doubles(column)?),
+        };
+        let counts = &mut self.counts;
+        let changed = |row: usize, place: usize, change: i64| {
+            counts[place] += change;
+            match (&mut *totals, &amounts) {
+                (Totals::Exact(sums), Amounts::Exact(values)) => {
+                    sums.add_value(place, values[row], change);
+                }
+                (Totals::Float(sums), Amounts::Float(values)) => {
+                    sums.add_value(place, values[row], change);
+                }
+                _ => {}
+            }
+        };
+        let width = self.filters.len();
+        apply(&mut self.table, &mut self.numbers, batch, &values, &calls, width, changed);
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        reading: &Reading,
+        ids: &[u32],
+        failures: &mut Failures,
+    ) -> Result<ArrayRef> {
+        let width = self.filters.len();
+        let (call, what) = match reading.what {
+            What::Call(call) => (call, What::Count),
+            What::SumOfCall(call) => (call, What::Value),
+            What::MeanOfCall(call) => (call, What::Mean),
+            _ => return Err(EngineError::internal("which of the distinct counts?")),
+        };
+        let places = ids.iter().map(|&id| id as usize * width + call);
+        if what == What::Count {
+            let counts = places.map(|place| self.counts[place]);
+            return Ok(Arc::new(Int64Array::from_iter_values(counts)));
+        }
+        let places: Vec<u32> = places.map(|place| place as u32).collect();
+        let reading = Reading { what, data_type: reading.data_type.clone() };
+        match &mut self.totals {
+            Some(Totals::Exact(sums)) => sums.read(&reading, &places, failures),
+            Some(Totals::Float(sums)) => sums.read(&reading, &places, failures),
+            None => Err(EngineError::internal("no sums were kept")),
+        }
+    }
+
+    fn clear(&mut self, id: u32) {
+        // The values themselves left the table with their last rows.
+        let width = self.filters.len();
+        let places = id as usize * width..(id as usize + 1) * width;
+        self.counts[places.clone()].fill(0);
+        for place in places {
+            match &mut self.totals {
+                None => {}
+                Some(Totals::Exact(sums)) => sums.clear(place as u32),
+                Some(Totals::Float(sums)) => sums.clear(place as u32),
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let table = match &self.table {
+            Table::Growing(seen) => seen.bytes(),
+            Table::Changing(weights) => weights.bytes(),
+        };
+        let numbers = self.numbers.as_ref().map_or(0, Numbers::bytes);
+        let totals = match &self.totals {
+            None => 0,
+            Some(Totals::Exact(sums)) => sums.bytes(),
+            Some(Totals::Float(sums)) => sums.bytes(),
+        };
+        table + numbers + totals + self.counts.capacity() * 8
+    }
+}
+
+/// Puts a batch's values into the table; `changed(row, place of the count, +1 or -1)` is called where one comes or goes.
+fn apply(
+    table: &mut Table,
+    numbers: &mut Option<Numbers>,
+    batch: &FoldBatch<'_>,
+    values: &[u64],
+    calls: &[u32],
+    width: usize,
+    mut changed: impl FnMut(usize, usize, i64),
+) {
+    let weights = match table {
+        Table::Growing(seen) => return seen.update(batch.ids, values, calls, width, changed),
+        Table::Changing(weights) => weights,
+    };
+    for row in 0..batch.rows {
+        let weight = batch.weights.map_or(1, |weights| weights[row]);
+        if calls[row] == 0 || weight == 0 {
+            continue;
+        }
+        let group = batch.ids.get(row);
+        let pair = Pair { value: values[row], group };
+        let first = group as usize * width;
+        let count = |call: usize, change: i64| changed(row, first + call, change);
+        let held = weights.add(pair, calls[row], weight, width, count);
+        if let Some(numbers) = numbers {
+            numbers.hold(values[row], held);
+        }
+    }
+    if let Some(numbers) = numbers {
+        numbers.release(values);
+    }
+}

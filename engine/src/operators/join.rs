@@ -1,0 +1,412 @@
+//! Symmetric hash join of two changing inputs, of every kind.
+//!
+//! Each batch is matched against the state of the other side, and then taken into the state of its own. Results are
+//! emitted as they arise. What must hold: the sum of what was emitted is the join of the sums of what came in.
+//!
+//! ```text
+//!   batch ──keys──► key ids ──chains of the other side──► candidate pairs ──residual condition──► pairs ──► output
+//!                      │                                                        │
+//!                      ▼                                                        ▼
+//!               state of its own side                     rows of either side that gained their first partner
+//!                                                         or lost their last: padded rows, semi, anti, mark
+//! ```
+//!
+//! Whether a row has a partner is known from the sum of weights of the other side's key if there is no residual
+//! condition, else from a count for each row. Rows with a NULL in their key match nothing and are not held, unless
+//! NULL equals NULL. State is never dropped by watermark: interval joins are another operator.
+
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::datatypes::SchemaRef;
+
+use crate::change_batch::ChangeBatch;
+use crate::error::{EngineError, Result};
+use crate::operator::{Context, Operator, Output, StateSize};
+use crate::operators::row_store::{NONE, take_columns};
+use crate::plan::{self, JoinKind};
+
+use emit::{BATCH_ROWS, Emitter};
+use keys::{JoinKeys, keep_odd};
+use pairs::{Pairs, Search};
+use residual::Residual;
+use side::{Incoming, Side};
+
+mod emit;
+mod keys;
+mod pairs;
+mod residual;
+mod side;
+
+/// The operator of a join node. Input 0 is left, 1 is right.
+///
+/// # Errors
+/// When a key's type cannot be compared, or the plan is not consistent with the schemas.
+pub fn build(
+    plan: &plan::Join,
+    left: &SchemaRef,
+    right: &SchemaRef,
+    output: &SchemaRef,
+    left_append_only: bool,
+    right_append_only: bool,
+) -> Result<Box<dyn Operator>> {
+    let emitter = Emitter::new(plan.kind, left, right, output);
+    let residual = plan.filter.as_ref().map(|expr| Residual::new(expr, left, right)).transpose()?;
+    let by_key = residual.is_none();
+    let has_sums = [by_key && emitter.gives_lone(1), by_key && emitter.gives_lone(0)];
+    let keys = JoinKeys::new(plan, left, right, has_sums)?;
+    let append_only = [left_append_only, right_append_only];
+    let schemas = [left, right];
+    let side = |side: usize| {
+        let columns = if side == 0 || emitter.gives_pairs() {
+            (0..schemas[side].fields().len()).collect()
+        } else {
+            residual.as_ref().map_or(Vec::new(), |residual| residual.columns[side].clone())
+        };
+        let has_matches = !by_key && emitter.gives_lone(side);
+        Side::new(side, columns, append_only[side], has_matches)
+    };
+    let sides = [side(0), side(1)];
+    let is_held = [true, emitter.gives_pairs() || !by_key];
+    let is_settled = by_key
+        && right_append_only
+        && matches!(plan.kind, JoinKind::LeftSemi | JoinKind::LeftAnti);
+    Ok(Box::new(HashJoin {
+        emitter,
+        residual,
+        keys,
+        sides,
+        append_only,
+        is_held,
+        is_settled,
+        ids: Vec::new(),
+        candidates: Pairs::default(),
+        found: Pairs::default(),
+    }))
+}
+
+struct HashJoin {
+    emitter: Emitter,
+    residual: Option<Residual>,
+    keys: JoinKeys,
+    sides: [Side; 2],
+    append_only: [bool; 2],
+    /// Whether rows of a side are held at all; else only the sums of their weights.
+    is_held: [bool; 2],
+    /// Whether a left row that has a partner has one for ever, so that it need not be held.
+    is_settled: bool,
+    /// Scratch: key ids of the batch, candidate pairs, matching pairs.
+    ids: Vec<u32>,
+    candidates: Pairs,
+    found: Pairs,
+}
+
+impl Operator for HashJoin {
+    fn on_batch(
+        &mut self,
+        input: usize,
+        batch: ChangeBatch,
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
+        let batch = self.checked(input, batch)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut ids = std::mem::take(&mut self.ids);
+        self.keys.assign(input, &batch, &mut ids)?;
+        let done = self.process(input, &batch, &mut ids, ctx, out);
+        self.ids = ids;
+        done
+    }
+
+    fn state_size(&self) -> StateSize {
+        let [left, right] = &self.sides;
+        StateSize {
+            rows: left.store.len() + right.store.len(),
+            bytes: left.bytes() + right.bytes() + self.keys.bytes(),
+        }
+    }
+}
+
+impl HashJoin {
+    /// The batch without rows of weight 0; refuses what the plan excludes.
+    fn checked(&self, side: usize, batch: ChangeBatch) -> Result<ChangeBatch> {
+        let Some(weights) = batch.weights() else { return Ok(batch) };
+        if self.append_only[side] && weights.iter().any(|&weight| weight != 1) {
+            return Err(EngineError::internal("a change in an append-only input of a join"));
+        }
+        if weights.contains(&0) {
+            let mask: BooleanArray = weights.iter().map(|&weight| Some(weight != 0)).collect();
+            return batch.filter(&mask);
+        }
+        Ok(batch)
+    }
+
+    fn process(
+        &mut self,
+        side: usize,
+        batch: &ChangeBatch,
+        ids: &mut [u32],
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
+        let other = 1 - side;
+        let by_key = self.residual.is_none();
+        let counts = !by_key && self.emitter.gives_lone(side);
+        let mut matches = counts.then(|| vec![0_i64; batch.num_rows()]);
+        let mut turned = Vec::new();
+        if self.emitter.gives_pairs() || !by_key {
+            self.match_pairs(side, batch, ids, matches.as_deref_mut(), &mut turned, ctx, out)?;
+        }
+        if self.emitter.gives_lone(side) {
+            self.emit_own(side, batch, ids, matches.as_deref(), out)?;
+        }
+        let mut emptied = Vec::new();
+        if self.emitter.gives_lone(other) {
+            if by_key {
+                let keys = self.keys.add(side, ids, batch.weights());
+                self.emit_turned_keys(other, &keys, &mut emptied, out)?;
+            } else {
+                keep_odd(&mut turned);
+                self.emit_turned(other, &turned, out)?;
+            }
+        }
+        self.hold(side, batch, ids, matches.as_deref(), &mut emptied)?;
+        self.keys.release(&mut emptied);
+        Ok(())
+    }
+
+    /// Finds the matching pairs; emits them if the kind gives pairs; counts partners where they are counted. Rows of the
+    /// other side that gained their first or lost their last partner are appended to `turned`.
+    #[expect(clippy::too_many_arguments, reason = "one step of `process`, all of its state")]
+    fn match_pairs(
+        &mut self,
+        side: usize,
+        batch: &ChangeBatch,
+        ids: &[u32],
+        mut matches: Option<&mut [i64]>,
+        turned: &mut Vec<u32>,
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
+        let other = 1 - side;
+        let window = batch.num_rows().clamp(BATCH_ROWS, 4 * BATCH_ROWS);
+        let gives_pairs = self.emitter.gives_pairs();
+        let mut search = Search::new(ids, &self.keys, other);
+        self.found.clear();
+        loop {
+            if self.residual.is_none() {
+                let more =
+                    search.fill(&self.keys, &self.sides[other], other, window, &mut self.found);
+                self.emit_pairs(side, batch, out)?;
+                if !more {
+                    return Ok(());
+                }
+                continue;
+            }
+            self.candidates.clear();
+            let more =
+                search.fill(&self.keys, &self.sides[other], other, window, &mut self.candidates);
+            let first = self.found.len();
+            self.filter_candidates(side, batch, ctx)?;
+            let found = self.found.rows[first..].iter().zip(&self.found.held[first..]);
+            for (&row, &held) in found {
+                if let Some(matches) = &mut matches {
+                    matches[row as usize] += self.sides[other].weight(held);
+                }
+                if let Some(kept) = &mut self.sides[other].matches {
+                    let count = &mut kept[held as usize];
+                    let before = *count > 0;
+                    *count += batch.weight(row as usize);
+                    if (*count > 0) != before {
+                        turned.push(held);
+                    }
+                }
+            }
+            if !gives_pairs {
+                self.found.clear();
+            } else if !more || self.found.len() >= BATCH_ROWS {
+                self.emit_pairs(side, batch, out)?;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves those candidates that satisfy the residual condition to `found`.
+    fn filter_candidates(&mut self, side: usize, batch: &ChangeBatch, ctx: &Context) -> Result<()> {
+        let Some(residual) = &self.residual else { return Ok(()) };
+        let (pairs, other) = (&self.candidates, &self.sides[1 - side]);
+        if pairs.len() == 0 {
+            return Ok(());
+        }
+        let own = residual.columns[side].iter().map(|&c| ArrayRef::clone(batch.column(c)));
+        let own = take_columns(&own.collect::<Vec<_>>(), &pairs.rows)?;
+        let place = |column: &usize| other.columns.iter().position(|held| held == column);
+        let wanted: Option<Vec<usize>> = residual.columns[1 - side].iter().map(place).collect();
+        let wanted = wanted.ok_or_else(|| EngineError::internal("a column is not held"))?;
+        let theirs = other.store.gather_columns(&pairs.held, wanted)?;
+        let columns = if side == 0 { [own, theirs] } else { [theirs, own] }.concat();
+        let weight = |pair: usize| {
+            batch.weight(pairs.rows[pair] as usize) * other.weight(pairs.held[pair])
+        };
+        let mask = residual.evaluate(columns, pairs.len(), weight, ctx)?;
+        if mask.count_set_bits() == pairs.len() {
+            self.found.rows.extend_from_slice(&pairs.rows);
+            self.found.held.extend_from_slice(&pairs.held);
+        } else {
+            for pair in mask.set_indices() {
+                self.found.push(pairs.rows[pair], pairs.held[pair]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits and clears the found pairs.
+    fn emit_pairs(&mut self, side: usize, batch: &ChangeBatch, out: &mut Output) -> Result<()> {
+        let (pairs, other) = (&self.found, &self.sides[1 - side]);
+        if pairs.len() > 0 {
+            let own = take_columns(batch.rows().columns(), &pairs.rows)?;
+            let theirs = other.store.gather(&pairs.held)?;
+            let has_weights = batch.weights().is_some() || other.has_weights();
+            let weights = has_weights.then(|| {
+                let pairs = pairs.rows.iter().zip(&pairs.held);
+                pairs.map(|(&r, &held)| batch.weight(r as usize) * other.weight(held)).collect()
+            });
+            let (left, right) = if side == 0 { (own, theirs) } else { (theirs, own) };
+            self.emitter.pairs(left, right, pairs.len(), weights, out)?;
+        }
+        self.found.clear();
+        Ok(())
+    }
+
+    /// Emits the rows of the batch that are given alone.
+    fn emit_own(
+        &self,
+        side: usize,
+        batch: &ChangeBatch,
+        ids: &[u32],
+        matches: Option<&[i64]>,
+        out: &mut Output,
+    ) -> Result<()> {
+        let is_matched = |row: usize| match matches {
+            Some(matches) => matches[row] > 0,
+            None => self.keys.is_matched(ids[row], 1 - side),
+        };
+        if self.emitter.kind == JoinKind::LeftMark {
+            let marks = BooleanArray::from((0..ids.len()).map(is_matched).collect::<Vec<_>>());
+            let weights = batch.weights().map(<[i64]>::to_vec);
+            let columns = batch.rows().columns().to_vec();
+            return self.emitter.lone(side, columns, weights, ids.len(), Some(marks), out);
+        }
+        let rows: Vec<u32> = (0..ids.len())
+            .filter(|&row| self.emitter.is_given(is_matched(row)))
+            .map(|row| row as u32)
+            .collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let weights = batch.weights();
+        let weights = weights.map(|w| rows.iter().map(|&row| w[row as usize]).collect());
+        let columns = take_columns(batch.rows().columns(), &rows)?;
+        self.emitter.lone(side, columns, weights, rows.len(), None, out)
+    }
+
+    /// Emits what changes for held rows of a side whose keys turned.
+    fn emit_turned_keys(
+        &mut self,
+        side: usize,
+        keys: &[u32],
+        emptied: &mut Vec<u32>,
+        out: &mut Output,
+    ) -> Result<()> {
+        let mut rows = Vec::new();
+        for &key in keys {
+            let matched = self.keys.is_matched(key, 1 - side);
+            let mut row = self.keys.head(key, side);
+            while row != NONE {
+                rows.push((row, matched));
+                if rows.len() >= BATCH_ROWS {
+                    self.emit_held(side, &rows, out)?;
+                    rows.clear();
+                }
+                row = self.sides[side].next(row);
+            }
+        }
+        self.emit_held(side, &rows, out)?;
+        if self.is_settled {
+            for &key in keys {
+                self.sides[side].free_chain(&mut self.keys, key, emptied);
+            }
+            self.sides[side].maintain()?;
+        }
+        Ok(())
+    }
+
+    /// Emits what changes for held rows of a side that turned, by their own counts.
+    fn emit_turned(&self, side: usize, turned: &[u32], out: &mut Output) -> Result<()> {
+        let Some(matches) = &self.sides[side].matches else { return Ok(()) };
+        for turned in turned.chunks(BATCH_ROWS) {
+            let rows = turned.iter().map(|&row| (row, matches[row as usize] > 0));
+            self.emit_held(side, &rows.collect::<Vec<_>>(), out)?;
+        }
+        Ok(())
+    }
+
+    /// Held rows that have, or do not have, a partner from now on.
+    fn emit_held(&self, side: usize, rows: &[(u32, bool)], out: &mut Output) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let held = &self.sides[side];
+        let ids: Vec<u32> = rows.iter().map(|&(row, _)| row).collect();
+        let columns = held.store.gather(&ids)?;
+        if self.emitter.kind == JoinKind::LeftMark {
+            for new in [false, true] {
+                let marks = rows.iter().map(|&(_, matched)| matched == new);
+                let marks = BooleanArray::from(marks.collect::<Vec<_>>());
+                let sign = if new { 1 } else { -1 };
+                let weights = ids.iter().map(|&id| held.weight(id) * sign).collect();
+                let columns = columns.clone();
+                self.emitter.lone(side, columns, Some(weights), rows.len(), Some(marks), out)?;
+            }
+            return Ok(());
+        }
+        let sign = |matched| if self.emitter.is_given(matched) { 1 } else { -1 };
+        let weights = rows.iter().map(|&(row, matched)| held.weight(row) * sign(matched)).collect();
+        self.emitter.lone(side, columns, Some(weights), rows.len(), None, out)
+    }
+
+    /// Takes the batch into the state of its side.
+    fn hold(
+        &mut self,
+        side: usize,
+        batch: &ChangeBatch,
+        ids: &mut [u32],
+        matches: Option<&[i64]>,
+        emptied: &mut Vec<u32>,
+    ) -> Result<()> {
+        if !self.is_held[side] {
+            if !self.append_only[side] {
+                emptied.extend(ids.iter().filter(|&&id| id != NONE));
+            }
+            return Ok(());
+        }
+        if self.is_settled && side == 0 {
+            for id in ids.iter_mut().filter(|id| self.keys.is_matched(**id, 1)) {
+                *id = NONE;
+            }
+        }
+        let held = &mut self.sides[side];
+        let columns = held.columns.iter().map(|&c| ArrayRef::clone(batch.column(c)));
+        let columns: Vec<ArrayRef> = columns.collect();
+        let weights = batch.weights();
+        let incoming = Incoming { columns: &columns, keys: ids, weights, matches };
+        held.apply(&mut self.keys, incoming, emptied)
+    }
+}
+
+#[cfg(test)]
+mod bench;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! The state of one side of a join: its rows, chained by key.
+//!
+//! ```text
+//!   key id ──heads──► row ──next──► row ──next──► NONE      rows themselves: RowStore
+//!   row    ──► weight (only if not all are 1), matches (only for outer-like joins with a residual condition)
+//!   hash of the whole row ──index──► row                    (only if rows can leave: finds the row of a delete)
+//! ```
+//!
+//! A delete lowers the weight of an equal row, and frees it at 0. A delete of a row that is not there is held as a row
+//! of negative weight until its insert comes: the join is linear, so results are right again by then.
+
+use arrow::array::ArrayRef;
+use datafusion_common::hash_utils::{RandomState, combine_hashes, create_hashes};
+use hashbrown::HashTable;
+
+use super::keys::JoinKeys;
+use crate::error::Result;
+use crate::key::canonical_columns;
+use crate::operators::row_store::{NONE, RowStore};
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Side {
+    /// 0 is left, 1 is right.
+    side: usize,
+    /// The columns of the input that are held.
+    pub(super) columns: Vec<usize>,
+    pub(super) store: RowStore,
+    next: Vec<u32>,
+    /// Absent while all weights are 1.
+    weights: Option<Vec<i64>>,
+    /// Sum of the weights of the other side's rows that match each row, if kept.
+    pub(super) matches: Option<Vec<i64>>,
+    /// What deletes need, if they can come.
+    lookup: Option<Lookup>,
+}
+
+#[derive(Debug)]
+struct Lookup {
+    previous: Vec<u32>,
+    keys: Vec<u32>,
+    hashes: Vec<u64>,
+    index: HashTable<u32>,
+    /// Rows of negative weight.
+    negative: usize,
+}
+
+/// A batch on its way into the state.
+#[derive(Clone, Copy)]
+pub(super) struct Incoming<'a> {
+    /// The columns that are held.
+    pub(super) columns: &'a [ArrayRef],
+    /// Key id of each row; rows with `NONE` are not held.
+    pub(super) keys: &'a [u32],
+    pub(super) weights: Option<&'a [i64]>,
+    pub(super) matches: Option<&'a [i64]>,
+}
+
+impl Incoming<'_> {
+    fn weight(&self, row: usize) -> i64 {
+        self.weights.map_or(1, |weights| weights[row])
+    }
+}
+
+impl Side {
+    pub(super) fn new(
+        side: usize,
+        columns: Vec<usize>,
+        append_only: bool,
+        has_matches: bool,
+    ) -> Self {
+        let lookup = (!append_only).then(|| Lookup {
+            previous: Vec::new(),
+            keys: Vec::new(),
+            hashes: Vec::new(),
+            index: HashTable::new(),
+            negative: 0,
+        });
+        let store = RowStore::new(columns.len());
+        let matches = has_matches.then(Vec::new);
+        Self { side, columns, store, next: Vec::new(), weights: None, matches, lookup }
+    }
+
+    /// The row after this one in its chain, or `NONE`.
+    #[inline]
+    pub(super) fn next(&self, row: u32) -> u32 {
+        self.next[row as usize]
+    }
+
+    /// The weight of a row.
+    #[inline]
+    pub(super) fn weight(&self, row: u32) -> i64 {
+        self.weights.as_ref().map_or(1, |weights| weights[row as usize])
+    }
+
+    /// Whether any weight may differ from 1.
+    pub(super) fn has_weights(&self) -> bool {
+        self.weights.is_some()
+    }
+
+    /// Approximate memory.
+    pub(super) fn bytes(&self) -> usize {
+        let lookup = self.lookup.as_ref().map_or(0, |lookup| {
+            lookup.keys.capacity() * 16 + lookup.index.capacity() * 5
+        });
+        let weights = self.weights.as_ref().map_or(0, |weights| weights.capacity() * 8);
+        let matches = self.matches.as_ref().map_or(0, |matches| matches.capacity() * 8);
+        self.store.bytes() + self.next.capacity() * 4 + lookup + weights + matches
+    }
+
+    /// Takes a batch into the state. Keys whose chain became empty are appended to `emptied`.
+    pub(super) fn apply(
+        &mut self,
+        keys: &mut JoinKeys,
+        incoming: Incoming<'_>,
+        emptied: &mut Vec<u32>,
+    ) -> Result<()> {
+        let held = |row: usize| incoming.keys[row] != NONE && incoming.weight(row) > 0;
+        let rows: Vec<u32> =
+            (0..incoming.keys.len()).filter(|&row| held(row)).map(|row| row as u32).collect();
+        let mut ids = Vec::with_capacity(rows.len());
+        if rows.len() == incoming.keys.len() {
+            self.store.put(incoming.columns, rows.len(), &mut ids)?;
+        } else {
+            self.store.put_rows(incoming.columns, &rows, &mut ids)?;
+        }
+        self.grow();
+        if self.lookup.is_none() {
+            for (&row, &id) in rows.iter().zip(&ids) {
+                self.fill(incoming, row as usize, id, incoming.weight(row as usize));
+                self.link(keys, incoming.keys[row as usize], id);
+            }
+            return Ok(());
+        }
+        self.apply_changes(keys, incoming, &ids, emptied)
+    }
+
+    /// The retractable path: rows in order; `ids` are those of the inserts, stored already.
+    fn apply_changes(
+        &mut self,
+        keys: &mut JoinKeys,
+        incoming: Incoming<'_>,
+        ids: &[u32],
+        emptied: &mut Vec<u32>,
+    ) -> Result<()> {
+        let hashes = row_hashes(incoming)?;
+        let mut ids = ids.iter();
+        for row in 0..incoming.keys.len() {
+            let (key, weight) = (incoming.keys[row], incoming.weight(row));
+            if key == NONE {
+                continue;
+            }
+            let stored = if weight > 0 { ids.next().copied() } else { None };
+            let rest = self.settle(keys, incoming, row, hashes[row], emptied);
+            match stored {
+                Some(id) if rest == 0 => self.store.free(id),
+                Some(id) => self.enter(keys, incoming, row, id, rest, hashes[row]),
+                None if rest == 0 => {}
+                None => {
+                    let mut one = Vec::with_capacity(1);
+                    self.store.put_rows(incoming.columns, &[row as u32], &mut one)?;
+                    self.grow();
+                    self.enter(keys, incoming, row, one[0], rest, hashes[row]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a row off against equal rows of the other sign. Gives the weight that remains.
+    fn settle(
+        &mut self,
+        keys: &mut JoinKeys,
+        incoming: Incoming<'_>,
+        row: usize,
+        hash: u64,
+        emptied: &mut Vec<u32>,
+    ) -> i64 {
+        let mut rest = incoming.weight(row);
+        while rest != 0 {
+            let Some(lookup) = &self.lookup else { break };
+            if rest > 0 && lookup.negative == 0 {
+                break;
+            }
+            let found = lookup.index.find(hash, |&id| {
+                lookup.hashes[id as usize] == hash
+                    && lookup.keys[id as usize] == incoming.keys[row]
+                    && (self.weight(id) > 0) != (rest > 0)
+                    && self.store.equal(id, incoming.columns, row)
+            });
+            let Some(&id) = found else { break };
+            let weight = self.weight(id);
+            let step = rest.abs().min(weight.abs()) * rest.signum();
+            rest -= step;
+            if weight + step == 0 {
+                self.leave(keys, id, weight < 0, emptied);
+            } else {
+                self.set_weight(id, weight + step);
+            }
+        }
+        rest
+    }
+
+    /// Links a stored row into its chain and the index.
+    fn enter(
+        &mut self,
+        keys: &mut JoinKeys,
+        incoming: Incoming<'_>,
+        row: usize,
+        id: u32,
+        weight: i64,
+        hash: u64,
+    ) {
+        self.fill(incoming, row, id, weight);
+        self.link(keys, incoming.keys[row], id);
+        if let Some(lookup) = &mut self.lookup {
+            let (slot, key) = (id as usize, incoming.keys[row]);
+            lookup.keys[slot] = key;
+            lookup.hashes[slot] = hash;
+            lookup.previous[slot] = NONE;
+            if self.next[slot] != NONE {
+                lookup.previous[self.next[slot] as usize] = id;
+            }
+            lookup.negative += usize::from(weight < 0);
+            let hashes = &lookup.hashes;
+            lookup.index.insert_unique(hash, id, |&id| hashes[id as usize]);
+        }
+    }
+
+    /// Takes a row out of its chain and the index, and frees it.
+    fn leave(&mut self, keys: &mut JoinKeys, id: u32, negative: bool, emptied: &mut Vec<u32>) {
+        let next = self.next[id as usize];
+        if let Some(lookup) = &mut self.lookup {
+            let (previous, key) = (lookup.previous[id as usize], lookup.keys[id as usize]);
+            if previous == NONE {
+                keys.set_head(key, self.side, next);
+            } else {
+                self.next[previous as usize] = next;
+            }
+            if next != NONE {
+                lookup.previous[next as usize] = previous;
+            }
+            if previous == NONE && next == NONE {
+                emptied.push(key);
+            }
+            lookup.negative -= usize::from(negative);
+            let hash = lookup.hashes[id as usize];
+            if let Ok(entry) = lookup.index.find_entry(hash, |&other| other == id) {
+                entry.remove();
+            }
+        }
+        self.store.free(id);
+    }
+
+    /// Frees all rows of a key. For sides that no delete reaches there.
+    pub(super) fn free_chain(&mut self, keys: &mut JoinKeys, key: u32, emptied: &mut Vec<u32>) {
+        let mut row = keys.head(key, self.side);
+        while row != NONE {
+            let next = self.next(row);
+            let negative = self.weight(row) < 0;
+            if self.lookup.is_some() {
+                self.leave(keys, row, negative, emptied);
+            } else {
+                self.store.free(row);
+            }
+            row = next;
+        }
+        keys.set_head(key, self.side, NONE);
+    }
+
+    /// Tidies the store, after rows were freed.
+    pub(super) fn maintain(&mut self) -> Result<()> {
+        self.store.maintain()
+    }
+
+    fn link(&mut self, keys: &mut JoinKeys, key: u32, id: u32) {
+        self.next[id as usize] = keys.head(key, self.side);
+        keys.set_head(key, self.side, id);
+    }
+
+    fn fill(&mut self, incoming: Incoming<'_>, row: usize, id: u32, weight: i64) {
+        self.set_weight(id, weight);
+        if let (Some(kept), Some(matches)) = (&mut self.matches, incoming.matches) {
+            kept[id as usize] = matches[row];
+        }
+    }
+
+    fn set_weight(&mut self, id: u32, weight: i64) {
+        if weight != 1 && self.weights.is_none() {
+            self.weights = Some(vec![1; self.store.id_bound()]);
+        }
+        if let Some(weights) = &mut self.weights {
+            weights[id as usize] = weight;
+        }
+    }
+
+    fn grow(&mut self) {
+        let bound = self.store.id_bound();
+        self.next.resize(bound, NONE);
+        if let Some(weights) = &mut self.weights {
+            weights.resize(bound, 1);
+        }
+        if let Some(matches) = &mut self.matches {
+            matches.resize(bound, 0);
+        }
+        if let Some(lookup) = &mut self.lookup {
+            lookup.previous.resize(bound, NONE);
+            lookup.keys.resize(bound, NONE);
+            lookup.hashes.resize(bound, 0);
+        }
+    }
+}
+
+/// A hash of each whole row, its key included.
+fn row_hashes(incoming: Incoming<'_>) -> Result<Vec<u64>> {
+    let mut hashes = vec![0; incoming.keys.len()];
+    let columns = canonical_columns(incoming.columns);
+    create_hashes(&columns, &RandomState::with_seed(0), &mut hashes)?;
+    for (hash, &key) in hashes.iter_mut().zip(incoming.keys) {
+        *hash = combine_hashes(*hash, u64::from(key)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    Ok(hashes)
+}

@@ -1,0 +1,227 @@
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use proptest::prelude::*;
+
+use super::build;
+use crate::operators::row_store::testing::{
+    Bag, Driven, TestRow, add, admissible, batch, line, schema, with_field,
+};
+use crate::plan::{RankFunction, SortKey, TopN};
+
+const TYPES: [&str; 3] = ["i64", "i64", "text"];
+
+fn driven(plan: &TopN, append_only: bool) -> Driven {
+    let input = schema(&TYPES);
+    let output = match &plan.rank {
+        None => input.clone(),
+        Some((_, field)) => with_field(&input, field.as_ref().clone()),
+    };
+    Driven::new(build(plan, &input, &output, append_only).unwrap())
+}
+
+/// How rows of a partition sort: the keys, then all columns with NULL first.
+fn sorts(plan: &TopN, a: &TestRow, b: &TestRow) -> (std::cmp::Ordering, std::cmp::Ordering) {
+    let mut by_keys = std::cmp::Ordering::Equal;
+    for key in &plan.order {
+        let rank = |row: &TestRow| match row[key.column] {
+            None => (if key.nulls_first { 0 } else { 2 }, 0),
+            Some(value) => (1, if key.descending { -value } else { value }),
+        };
+        by_keys = by_keys.then(rank(a).cmp(&rank(b)));
+    }
+    (by_keys, by_keys.then_with(|| a.cmp(b)))
+}
+
+/// The definition: sort each partition, number its rows, keep those in the window.
+fn naive(plan: &TopN, rows: &Bag<TestRow>) -> Bag<String> {
+    let mut partitions: Bag<TestRow> = Bag::new();
+    for row in rows.keys() {
+        partitions.insert(plan.partition.iter().map(|&column| row[column]).collect(), 0);
+    }
+    let mut result = Bag::new();
+    for partition in partitions.keys() {
+        let mut all: Vec<&TestRow> = Vec::new();
+        for (row, &count) in rows {
+            if plan.partition.iter().zip(partition).all(|(&column, value)| row[column] == *value) {
+                all.extend(std::iter::repeat_n(row, count as usize));
+            }
+        }
+        all.sort_by(|a, b| sorts(plan, a, b).1);
+        let tie = |a: &TestRow, b: &TestRow| sorts(plan, a, b).0.is_eq();
+        let function = plan.rank.as_ref().map_or(RankFunction::RowNumber, |(f, _)| *f);
+        let end = plan.limit.map_or(u64::MAX, |limit| plan.offset + limit);
+        let (mut rank, mut dense) = (0, 0);
+        for (place, row) in all.iter().enumerate() {
+            if place == 0 || !tie(all[place - 1], row) {
+                (rank, dense) = (place as u64 + 1, dense + 1);
+            }
+            let number = match function {
+                RankFunction::RowNumber => place as u64 + 1,
+                RankFunction::Rank => rank,
+                RankFunction::DenseRank => dense,
+            };
+            let ties_with_last = plan.with_ties
+                && end > plan.offset
+                && (end as usize) <= all.len()
+                && tie(all[end as usize - 1], row);
+            if number > plan.offset && (number <= end || ties_with_last) {
+                let line = line(&TYPES, row);
+                let line = match plan.rank {
+                    None => line,
+                    Some(_) => format!("{line} | {number}"),
+                };
+                add(&mut result, line, 1);
+            }
+        }
+    }
+    result
+}
+
+fn rank(function: RankFunction, data_type: DataType) -> Option<(RankFunction, Arc<Field>)> {
+    Some((function, Arc::new(Field::new("rank", data_type, false))))
+}
+
+fn plans() -> impl Strategy<Value = TopN> {
+    let key = (0..3_usize, any::<bool>(), any::<bool>()).prop_map(
+        |(column, descending, nulls_first)| SortKey { column, descending, nulls_first },
+    );
+    let limit = prop_oneof![
+        1 => Just(None),
+        1 => Just(Some(0)),
+        3 => Just(Some(1_u64)),
+        4 => (2..6_u64).prop_map(Some)
+    ];
+    let rank = prop_oneof![
+        Just(None),
+        Just(rank(RankFunction::RowNumber, DataType::UInt64)),
+        Just(rank(RankFunction::Rank, DataType::Int64)),
+        Just(rank(RankFunction::DenseRank, DataType::Int64))
+    ];
+    let partition = prop::sample::select(vec![vec![], vec![0], vec![2, 0]]);
+    let offset = prop_oneof![2 => Just(0), 1 => 1..4_u64];
+    let order = prop::collection::vec(key, 0..3);
+    (partition, order, offset, limit, any::<bool>(), rank).prop_map(
+        |(partition, order, offset, limit, with_ties, rank)| {
+            let with_ties = with_ties && rank.is_none() && limit.is_some();
+            TopN { partition, order, offset, limit, with_ties, rank }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn equals_sorting(
+        plan in plans(),
+        append_only: bool,
+        steps in prop::collection::vec(
+            (
+                prop::option::of(0..2_i64),
+                prop::option::of(-2..5_i64),
+                prop::option::weighted(0.8, 0..3_i64),
+                prop_oneof![3 => Just(1_i64), 2 => Just(-1), 1 => -3..4_i64],
+                0..10_u8,
+            ),
+            0..120,
+        ),
+    ) {
+        let mut driven = driven(&plan, append_only);
+        let mut rows = Bag::new();
+        let mut pending = Vec::new();
+        for (a, b, c, weight, end) in steps {
+            let row = vec![a, b, c];
+            let weight = if append_only { 1 } else { admissible(&rows, &row, weight) };
+            add(&mut rows, row.clone(), weight);
+            pending.push((row, weight));
+            if end < 4 {
+                driven.feed(0, batch(&TYPES, &std::mem::take(&mut pending)));
+            }
+            if end < 2 {
+                driven.barrier();
+                prop_assert_eq!(&driven.sum, &naive(&plan, &rows));
+            }
+        }
+        driven.feed(0, batch(&TYPES, &pending));
+        driven.barrier();
+        prop_assert_eq!(&driven.sum, &naive(&plan, &rows));
+        if !append_only {
+            let deletes: Vec<_> = rows.into_iter().map(|(row, count)| (row, -count)).collect();
+            driven.feed(0, batch(&TYPES, &deletes));
+            driven.barrier();
+            prop_assert!(driven.sum.is_empty());
+            prop_assert_eq!(driven.state_rows(), 0);
+        }
+    }
+}
+
+fn descending(column: usize) -> SortKey {
+    SortKey { column, descending: true, nulls_first: true }
+}
+
+fn first(limit: u64, append_only: bool) -> Driven {
+    let plan = TopN {
+        partition: vec![0],
+        order: vec![descending(1)],
+        offset: 0,
+        limit: Some(limit),
+        with_ties: false,
+        rank: rank(RankFunction::RowNumber, DataType::UInt64),
+    };
+    driven(&plan, append_only)
+}
+
+fn row(partition: i64, value: i64) -> TestRow {
+    vec![Some(partition), Some(value), None]
+}
+
+#[test]
+fn only_the_difference_is_emitted() {
+    let mut top = first(2, true);
+    top.feed(0, batch(&TYPES, &[(row(1, 10), 1), (row(1, 20), 1), (row(2, 5), 1)]));
+    assert!(top.last.is_empty());
+    top.barrier();
+    let expected = "+1 | 1 | 20 | NULL | 1\n+1 | 1 | 10 | NULL | 2\n+1 | 2 | 5 | NULL | 1";
+    assert_eq!(top.last[0].pretty(), expected);
+    top.feed(0, batch(&TYPES, &[(row(1, 15), 1), (row(2, 4), 1), (row(1, 3), 1)]));
+    top.barrier();
+    let expected = "+1 | 1 | 15 | NULL | 2\n-1 | 1 | 10 | NULL | 2\n+1 | 2 | 4 | NULL | 2";
+    assert_eq!(top.last[0].pretty(), expected);
+    top.feed(0, batch(&TYPES, &[(row(1, 3), 1)]));
+    top.barrier();
+    assert!(top.last.is_empty());
+    assert_eq!(top.state_rows(), 4);
+}
+
+#[test]
+fn a_row_that_leaves_and_returns_in_an_epoch_is_not_emitted() {
+    let mut top = first(1, false);
+    top.feed(0, batch(&TYPES, &[(row(1, 10), 1), (row(1, 9), 1)]));
+    top.barrier();
+    top.feed(0, batch(&TYPES, &[(row(1, 10), -1)]));
+    top.feed(0, batch(&TYPES, &[(row(1, 10), 1)]));
+    top.barrier();
+    assert!(top.last.is_empty());
+    top.feed(0, batch(&TYPES, &[(row(1, 10), -1)]));
+    top.barrier();
+    assert_eq!(top.last[0].pretty(), "-1 | 1 | 10 | NULL | 1\n+1 | 1 | 9 | NULL | 1");
+}
+
+#[test]
+fn a_row_kept_up_to_date_does_not_grow_the_state() {
+    let mut top = first(1, true);
+    let mut bytes = Vec::new();
+    for round in 0..200 {
+        let rows: Vec<_> = (0..500).map(|n| (row(n, round * 1000 + n), 1)).collect();
+        top.feed(0, batch(&TYPES, &rows));
+        if round % 3 == 0 {
+            top.barrier();
+        }
+        bytes.push(top.state_bytes());
+    }
+    assert_eq!(top.state_rows(), 1000);
+    top.barrier();
+    assert_eq!(top.state_rows(), 500);
+    assert!(bytes[199] < 2 * bytes[20], "{} then {}", bytes[20], bytes[199]);
+}

@@ -1,0 +1,424 @@
+//! The current contents of one partition, as its one writer sees them.
+//!
+//! ```text
+//!   key columns --KeyMap--> id --heads--> newest row of that key --next--> older equal rows ...
+//!   place = chunk number << 32 | row number
+//! ```
+//!
+//! A delete finds its row by the unique key, or by all columns where there is none. An append-only relation has no index at
+//! all. Small chunks are merged at the tail as they come; chunks that are mostly dead are rewritten at a seal, a bounded number of
+//! rows each time, so that neither deletes nor small epochs make reads slow.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::buffer::{BooleanBuffer, MutableBuffer};
+use arrow::compute::{concat_batches, take_record_batch};
+use arrow::datatypes::SchemaRef;
+use arrow::row::{RowConverter, SortField};
+
+use super::{Chunk, Chunks};
+use crate::change_batch::ChangeBatch;
+use crate::error::{EngineError, Result};
+use crate::key::{KeyEncoder, KeyMap, Keys, canonical_columns};
+
+/// Rows that a chunk should have: smaller tails are merged up to it.
+const CHUNK_ROWS: usize = 8192;
+/// Rows moved by compaction at one seal, at most.
+const COMPACT_ROWS_MAX: usize = 64 * 1024;
+const NONE: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Slot {
+    sealed: Arc<Chunk>,
+    /// One bit for each row; empty while all rows are live.
+    live: Vec<u8>,
+    live_count: usize,
+    dirty: bool,
+    /// Key id of each row, and the place of the next row of that key. Empty without an index.
+    ids: Vec<u32>,
+    next: Vec<u64>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    schema: SchemaRef,
+    index: Option<Index>,
+    slots: Vec<Slot>,
+    changed: bool,
+    live_rows: usize,
+}
+
+#[derive(Debug)]
+struct Index {
+    columns: Vec<usize>,
+    /// At most one live row for each key (between barriers).
+    unique: bool,
+    encoder: KeyEncoder,
+    map: KeyMap,
+    heads: Vec<u64>,
+    /// Compares whole rows where the key does not tell.
+    converter: RowConverter,
+}
+
+impl Writer {
+    /// `unique_key`: columns that identify a row, if known. `append_only`: nothing will be deleted.
+    pub(crate) fn new(
+        schema: SchemaRef,
+        unique_key: Option<&[usize]>,
+        append_only: bool,
+    ) -> Result<Self> {
+        let index = if append_only { None } else { Some(Index::new(&schema, unique_key)?) };
+        Ok(Self { schema, index, slots: Vec::new(), changed: true, live_rows: 0 })
+    }
+
+    pub(crate) fn live_rows(&self) -> usize {
+        self.live_rows
+    }
+
+    /// Approximate memory in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let chunks: usize = self.slots.iter().map(|s| s.sealed.rows.get_array_memory_size()).sum();
+        chunks + self.index.as_ref().map_or(0, |i| i.map.bytes() + i.heads.capacity() * 8)
+    }
+
+    /// Applies changes in order.
+    ///
+    /// # Errors
+    /// `Internal` when a row to delete is not there: some operator broke its contract.
+    pub(crate) fn apply(&mut self, batch: &ChangeBatch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.changed = true;
+        let Some(weights) = batch.weights() else {
+            return self.append(batch.rows()).map(|_| ());
+        };
+        // Runs of inserts and of deletes, so that each is done by whole arrays.
+        let mut start = 0;
+        while start < weights.len() {
+            let positive = weights[start] > 0;
+            let run = weights[start..].iter().take_while(|&&w| (w > 0) == positive).count();
+            let rows = batch.rows().slice(start, run);
+            if positive {
+                self.append(&repeat(&rows, &weights[start..start + run])?)?;
+            } else {
+                self.delete(&rows, &weights[start..start + run])?;
+            }
+            start += run;
+        }
+        Ok(())
+    }
+
+    /// The place of a live row with this unique key, if there is one.
+    pub(crate) fn find(&self, keys: &Keys, row: usize) -> Option<u64> {
+        let index = self.index.as_ref()?;
+        let id = index.map.find(keys, row)?;
+        Some(index.heads[id as usize]).filter(|&place| place != NONE)
+    }
+
+    /// Encodes the index columns of rows.
+    pub(crate) fn keys(&self, rows: &RecordBatch) -> Result<Keys> {
+        let index = self.index.as_ref().ok_or_else(|| EngineError::internal("no index"))?;
+        index.keys(rows)
+    }
+
+    /// The row at a place.
+    pub(crate) fn row(&self, place: u64) -> RecordBatch {
+        let (chunk, row) = split(place);
+        self.slots[chunk].sealed.rows.slice(row, 1)
+    }
+
+    /// Whether a delete of this row would find it: then it is deleted.
+    pub(crate) fn try_delete(&mut self, rows: &RecordBatch, keys: &Keys, row: usize) -> Result<bool> {
+        let Some(index) = &self.index else { return Ok(false) };
+        let Some(id) = index.map.find(keys, row) else { return Ok(false) };
+        let head = index.heads[id as usize];
+        // Where all columns are the key, every row of the chain is equal.
+        let found = if index.unique { self.find_equal(index, head, rows, row)? } else { Some((NONE, head)) };
+        let Some((previous, place)) = found else { return Ok(false) };
+        self.changed = true;
+        self.unlink(id, previous, place);
+        Ok(true)
+    }
+
+    fn find_equal(
+        &self,
+        index: &Index,
+        head: u64,
+        rows: &RecordBatch,
+        row: usize,
+    ) -> Result<Option<(u64, u64)>> {
+        let wanted = index.whole(&rows.slice(row, 1))?;
+        let (mut previous, mut place) = (NONE, head);
+        while place != NONE {
+            if index.whole(&self.row(place))? == wanted {
+                return Ok(Some((previous, place)));
+            }
+            let (chunk, at) = split(place);
+            (previous, place) = (place, self.slots[chunk].next[at]);
+        }
+        Ok(None)
+    }
+
+    fn append(&mut self, rows: &RecordBatch) -> Result<()> {
+        let count = rows.num_rows();
+        if count == 0 {
+            return Ok(());
+        }
+        self.live_rows += count;
+        let ids = match &mut self.index {
+            None => Vec::new(),
+            Some(index) => {
+                let keys = index.keys(rows)?;
+                let mut ids = Vec::new();
+                index.map.insert_all(&keys, &mut ids);
+                index.heads.resize(index.map.id_bound(), NONE);
+                ids
+            }
+        };
+        let tail_rows = self.slots.last().map_or(CHUNK_ROWS, |slot| slot.sealed.rows.num_rows());
+        if tail_rows + count > CHUNK_ROWS {
+            self.slots.push(Slot::new(rows.clone()));
+        } else if let Some(slot) = self.slots.last_mut() {
+            let merged = concat_batches(&self.schema, [&slot.sealed.rows, rows])?;
+            slot.extend(merged, count);
+        }
+        let chunk = self.slots.len() - 1;
+        if let (Some(index), Some(slot)) = (&mut self.index, self.slots.last_mut()) {
+            let first = slot.sealed.rows.num_rows() - count;
+            for (offset, &id) in ids.iter().enumerate() {
+                let head = &mut index.heads[id as usize];
+                slot.ids.push(id);
+                slot.next.push(*head);
+                *head = join(chunk, first + offset);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, rows: &RecordBatch, weights: &[i64]) -> Result<()> {
+        let missing = || EngineError::internal("a retracted row is not there");
+        let index = self.index.as_ref().ok_or_else(missing)?;
+        let keys = index.keys(rows)?;
+        for (row, weight) in weights.iter().enumerate() {
+            for _ in *weight..0 {
+                let index = self.index.as_ref().ok_or_else(missing)?;
+                let id = index.map.find(&keys, row).ok_or_else(missing)?;
+                let head = index.heads[id as usize];
+                if head == NONE {
+                    return Err(missing());
+                }
+                let (chunk, at) = split(head);
+                let several = index.unique && self.slots[chunk].next[at] != NONE;
+                let (previous, place) = if several {
+                    self.find_equal(index, head, rows, row)?.ok_or_else(missing)?
+                } else {
+                    (NONE, head)
+                };
+                self.unlink(id, previous, place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a live row out of its chain and marks it dead.
+    fn unlink(&mut self, id: u32, previous: u64, place: u64) {
+        let (chunk, row) = split(place);
+        let next = self.slots[chunk].next[row];
+        if previous != NONE {
+            let (chunk, row) = split(previous);
+            self.slots[chunk].next[row] = next;
+        } else if let Some(index) = &mut self.index {
+            index.heads[id as usize] = next;
+            if next == NONE {
+                index.map.remove(id);
+            }
+        }
+        self.slots[chunk].kill(row);
+        self.live_rows -= 1;
+    }
+
+    /// The contents as they are now, if they changed since the last seal.
+    pub(crate) fn seal(&mut self) -> Result<Option<Chunks>> {
+        if !self.changed {
+            return Ok(None);
+        }
+        self.compact()?;
+        self.changed = false;
+        let chunks = self.slots.iter_mut().map(Slot::seal);
+        Ok(Some(Arc::new(chunks.collect())))
+    }
+
+    /// Moves the live rows of mostly dead chunks to the tail.
+    fn compact(&mut self) -> Result<()> {
+        let mut moved = 0;
+        for chunk in 0..self.slots.len() {
+            let slot = &self.slots[chunk];
+            let rows = slot.sealed.rows.num_rows();
+            let is_tail = chunk + 1 == self.slots.len();
+            if rows == 0 || is_tail || slot.live_count * 2 > rows {
+                continue;
+            }
+            if moved + slot.live_count > COMPACT_ROWS_MAX {
+                break;
+            }
+            moved += slot.live_count;
+            self.rewrite(chunk)?;
+        }
+        // Emptied slots at the end can go; others keep their number, since places point at it.
+        while self.slots.last().is_some_and(|slot| slot.sealed.rows.num_rows() == 0) {
+            self.slots.pop();
+        }
+        Ok(())
+    }
+
+    fn rewrite(&mut self, chunk: usize) -> Result<()> {
+        let empty = Slot::new(RecordBatch::new_empty(Arc::clone(&self.schema)));
+        let old = std::mem::replace(&mut self.slots[chunk], empty);
+        let live: Vec<u32> =
+            (0..old.sealed.rows.num_rows()).filter(|&row| old.is_live(row)).map(|r| r as u32).collect();
+        if live.is_empty() {
+            return Ok(());
+        }
+        // Out of their chains (each chain is walked once), then appended like new rows.
+        let ids: BTreeSet<u32> = match &self.index {
+            Some(_) => live.iter().map(|&row| old.ids[row as usize]).collect(),
+            None => BTreeSet::new(),
+        };
+        for id in ids {
+            self.leave_chain(id, chunk, &old);
+        }
+        let rows = take_record_batch(&old.sealed.rows, &UInt32Array::from(live))?;
+        self.live_rows -= rows.num_rows();
+        self.append(&rows)
+    }
+
+    /// Links a key's chain past all rows of one chunk.
+    fn leave_chain(&mut self, id: u32, chunk: usize, old: &Slot) {
+        let Some(index) = &mut self.index else { return };
+        let (mut last, mut at) = (NONE, index.heads[id as usize]);
+        while at != NONE {
+            let (c, row) = split(at);
+            let next = if c == chunk { old.next[row] } else { self.slots[c].next[row] };
+            if c == chunk {
+                if last == NONE {
+                    index.heads[id as usize] = next;
+                } else {
+                    let (c, row) = split(last);
+                    self.slots[c].next[row] = next;
+                }
+            } else {
+                last = at;
+            }
+            at = next;
+        }
+    }
+}
+
+impl Index {
+    fn new(schema: &SchemaRef, unique_key: Option<&[usize]>) -> Result<Self> {
+        let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let columns = unique_key.map_or(all, <[usize]>::to_vec);
+        let types: Vec<_> = columns.iter().map(|&c| schema.field(c).data_type().clone()).collect();
+        let encoder = KeyEncoder::new(&types)?;
+        let fields = schema.fields().iter().map(|f| SortField::new(f.data_type().clone()));
+        Ok(Self {
+            unique: unique_key.is_some(),
+            map: KeyMap::new(&encoder),
+            columns,
+            encoder,
+            heads: Vec::new(),
+            converter: RowConverter::new(fields.collect())?,
+        })
+    }
+
+    fn keys(&self, rows: &RecordBatch) -> Result<Keys> {
+        let columns: Vec<ArrayRef> =
+            self.columns.iter().map(|&column| Arc::clone(rows.column(column))).collect();
+        if columns.is_empty() {
+            return Keys::constant(rows.num_rows());
+        }
+        self.encoder.encode(&columns)
+    }
+
+    fn whole(&self, row: &RecordBatch) -> Result<Vec<u8>> {
+        if row.num_columns() == 0 {
+            return Ok(Vec::new());
+        }
+        let rows = self.converter.convert_columns(&canonical_columns(row.columns()))?;
+        Ok(rows.row(0).data().to_vec())
+    }
+}
+
+impl Slot {
+    fn new(rows: RecordBatch) -> Self {
+        let live_count = rows.num_rows();
+        let sealed = Arc::new(Chunk { rows, live: None, live_count });
+        Self { sealed, live: Vec::new(), live_count, dirty: false, ids: vec![], next: vec![] }
+    }
+
+    /// The rows grew by `count` at the end.
+    fn extend(&mut self, rows: RecordBatch, count: usize) {
+        if !self.live.is_empty() {
+            let total = rows.num_rows();
+            self.live.resize(total.div_ceil(8), 0);
+            for row in total - count..total {
+                self.live[row / 8] |= 1 << (row % 8);
+            }
+        }
+        self.live_count += count;
+        self.sealed = Arc::new(Chunk { rows, live: None, live_count: self.live_count });
+        self.dirty = true;
+    }
+
+    fn is_live(&self, row: usize) -> bool {
+        self.live.is_empty() || self.live[row / 8] & (1 << (row % 8)) != 0
+    }
+
+    fn kill(&mut self, row: usize) {
+        if self.live.is_empty() {
+            self.live = vec![0xff; self.sealed.rows.num_rows().div_ceil(8)];
+        }
+        self.live[row / 8] &= !(1 << (row % 8));
+        self.live_count -= 1;
+        self.dirty = true;
+    }
+
+    fn seal(&mut self) -> Arc<Chunk> {
+        if self.dirty {
+            let rows = self.sealed.rows.clone();
+            let live = (!self.live.is_empty()).then(|| {
+                let mut bits = MutableBuffer::with_capacity(self.live.len());
+                bits.extend_from_slice(&self.live);
+                BooleanBuffer::new(bits.into(), 0, rows.num_rows())
+            });
+            self.sealed = Arc::new(Chunk { rows, live, live_count: self.live_count });
+            self.dirty = false;
+        }
+        Arc::clone(&self.sealed)
+    }
+}
+
+/// Each row as often as its weight says.
+fn repeat(rows: &RecordBatch, weights: &[i64]) -> Result<RecordBatch> {
+    if weights.iter().all(|&weight| weight == 1) {
+        return Ok(rows.clone());
+    }
+    let rows_of = weights.iter().enumerate();
+    let indices = rows_of.flat_map(|(row, &w)| std::iter::repeat_n(row as u32, w.max(0) as usize));
+    Ok(take_record_batch(rows, &UInt32Array::from_iter_values(indices))?)
+}
+
+fn join(chunk: usize, row: usize) -> u64 {
+    (chunk as u64) << 32 | row as u64
+}
+
+fn split(place: u64) -> (usize, usize) {
+    ((place >> 32) as usize, (place & 0xffff_ffff) as usize)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! The driver: the one loop that runs a fragment's operators in one task.
+//!
+//! It takes messages from the task's lanes, aligns barriers, keeps the minimum of watermarks for each operator, passes what
+//! operators emit on to the next, measures, and turns an error or panic into a failure of the job. Operators do none of it.
+//!
+//! At a barrier, in this order: each operator, children first, emits what it held back; the terminal seals the store,
+//! passes the barrier on and attaches new readers; the coordinator is told.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::change_batch::ChangeBatch;
+use crate::database::events::{Event, Events};
+use crate::error::{EngineError, Result};
+use crate::message::{Barrier, Message};
+use crate::metrics::{NodeMetrics, TaskMetrics};
+use crate::operator::{Context, Emitted, Operator, Output};
+use crate::plan::RelationId;
+use crate::scheduler::{Run, Step};
+use crate::source::{Offset, Split};
+use crate::time::Watermark;
+
+pub(crate) mod align;
+pub(crate) mod backfill;
+pub(crate) mod lane;
+pub(crate) mod mailbox;
+pub(crate) mod terminal;
+
+use align::Alignment;
+use lane::{Lane, Polled};
+use terminal::Terminal;
+
+/// How long a task runs before it lets others run.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// Where something goes inside a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Node { node: usize, input: usize },
+    Terminal,
+}
+
+/// An operator in its task.
+pub(crate) struct Node {
+    pub(crate) operator: Box<dyn Operator>,
+    pub(crate) target: Target,
+    /// Watermark of each input.
+    pub(crate) watermarks: Vec<Watermark>,
+    pub(crate) frontier: Watermark,
+}
+
+/// One leaf: its lanes' watermarks are merged by minimum.
+pub(crate) struct Leaf {
+    pub(crate) target: Target,
+    pub(crate) lanes: Vec<usize>,
+    pub(crate) frontier: Watermark,
+}
+
+/// See the module's text.
+pub(crate) struct Task {
+    pub(crate) job: RelationId,
+    /// Number among the tasks of the job that acknowledge.
+    pub(crate) root: usize,
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lane_watermarks: Vec<Watermark>,
+    pub(crate) lane_leaf: Vec<usize>,
+    pub(crate) leaves: Vec<Leaf>,
+    /// Children before parents.
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) terminal: Terminal,
+    pub(crate) alignment: Alignment,
+    pub(crate) context: Context,
+    pub(crate) events: Arc<Events>,
+    pub(crate) metrics: Arc<TaskMetrics>,
+    pub(crate) turn: usize,
+    /// The end of the backfill has been reported.
+    pub(crate) hydrated: bool,
+}
+
+impl Run for Task {
+    fn step(&mut self) -> Step {
+        match catch_unwind(AssertUnwindSafe(|| self.run_slice())) {
+            Ok(Ok(step)) => step,
+            Ok(Err(error)) => self.fail(error),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+                self.fail(EngineError::internal(text.unwrap_or_else(|| "panic".to_string())))
+            }
+        }
+    }
+}
+
+impl Task {
+    fn fail(&self, error: EngineError) -> Step {
+        self.events.send(Event::Failed { job: self.job, error });
+        Step::Done
+    }
+
+    fn run_slice(&mut self) -> Result<Step> {
+        let started = Instant::now();
+        loop {
+            if !self.terminal.has_credit() {
+                return Ok(Step::Wait);
+            }
+            let (lane, message) = match self.next_message()? {
+                Ok(found) => found,
+                Err(step) => return Ok(step),
+            };
+            if self.handle(lane, message)? {
+                return Ok(Step::Done);
+            }
+            if started.elapsed() > SLICE {
+                return Ok(Step::Again);
+            }
+        }
+    }
+
+    /// The next message of any lane that may be read, in turn; else what to do meanwhile.
+    fn next_message(&mut self) -> Result<std::result::Result<(usize, Message), Step>> {
+        let count = self.lanes.len();
+        let mut sleep: Option<Duration> = None;
+        for offset in 0..count {
+            let lane = (self.turn + offset) % count;
+            if self.alignment.is_blocked(lane) {
+                continue;
+            }
+            loop {
+                match self.lanes[lane].poll()? {
+                    Polled::Message(message) => {
+                        self.turn = lane + 1;
+                        return Ok(Ok((lane, message)));
+                    }
+                    Polled::Again => {}
+                    Polled::Sleep(time) => {
+                        sleep = Some(sleep.map_or(time, |s| s.min(time)));
+                        break;
+                    }
+                    // A lane that closes without a stop belongs to a failed job: this task is about to be ended.
+                    Polled::Wait | Polled::Closed => break,
+                }
+            }
+        }
+        Ok(Err(sleep.map_or(Step::Wait, Step::Sleep)))
+    }
+
+    /// True when the task has ended.
+    fn handle(&mut self, lane: usize, message: Message) -> Result<bool> {
+        let leaf = self.lane_leaf[lane];
+        match message {
+            Message::Start(_) => Err(EngineError::internal("start on a running lane")),
+            Message::Batch(batch) => {
+                self.metrics.rows_in(batch.num_rows());
+                self.deliver(self.leaves[leaf].target, Emitted::Batch(batch))?;
+                Ok(false)
+            }
+            Message::Watermark(watermark) => {
+                self.lane_watermarks[lane] = watermark.max(self.lane_watermarks[lane]);
+                let lanes = self.leaves[leaf].lanes.iter();
+                let frontier = lanes.map(|&lane| self.lane_watermarks[lane]).min();
+                let leaf = &mut self.leaves[leaf];
+                if let Some(frontier) = frontier
+                    && frontier > leaf.frontier
+                {
+                    leaf.frontier = frontier;
+                    let target = leaf.target;
+                    self.deliver(target, Emitted::Watermark(frontier))?;
+                }
+                Ok(false)
+            }
+            Message::Barrier(barrier) => match self.alignment.arrive(lane, barrier) {
+                None => Ok(false),
+                Some(barrier) => self.end_epoch(&barrier),
+            },
+        }
+    }
+
+    /// Passes something on, operator by operator, to the terminal.
+    fn deliver(&mut self, target: Target, item: Emitted) -> Result<()> {
+        let mut queue = VecDeque::from([(target, item)]);
+        // Depth first and in order: what an operator emits is passed on before its next input.
+        while let Some((target, item)) = queue.pop_front() {
+            let Target::Node { node, input } = target else {
+                self.to_terminal(item)?;
+                continue;
+            };
+            let mut out = Output::default();
+            let started = Instant::now();
+            match item {
+                Emitted::Batch(batch) => {
+                    let rows = batch.num_rows();
+                    let operator = &mut self.nodes[node].operator;
+                    operator.on_batch(input, batch, &self.context, &mut out)?;
+                    self.metrics.node(node).took(rows, started);
+                }
+                Emitted::Watermark(watermark) => {
+                    let Node { operator, watermarks, frontier, .. } = &mut self.nodes[node];
+                    watermarks[input] = watermark;
+                    let merged = watermarks.iter().copied().min().unwrap_or(Watermark::MIN);
+                    if merged > *frontier {
+                        *frontier = merged;
+                        operator.on_watermark(merged, &self.context, &mut out)?;
+                        self.metrics.node(node).took(0, started);
+                    }
+                }
+            }
+            self.enqueue_output(node, &mut out, &mut queue);
+        }
+        Ok(())
+    }
+
+    fn enqueue_output(
+        &self,
+        node: usize,
+        out: &mut Output,
+        queue: &mut VecDeque<(Target, Emitted)>,
+    ) {
+        let target = self.nodes[node].target;
+        let metrics: &NodeMetrics = self.metrics.node(node);
+        let mut emitted: Vec<_> = out.drain().collect();
+        while let Some(item) = emitted.pop() {
+            if let Emitted::Batch(batch) = &item {
+                metrics.gave(batch.num_rows());
+            }
+            queue.push_front((target, item));
+        }
+    }
+
+    fn to_terminal(&mut self, item: Emitted) -> Result<()> {
+        match item {
+            Emitted::Batch(batch) => self.write(batch),
+            Emitted::Watermark(watermark) => {
+                self.metrics.watermark(watermark);
+                self.terminal.watermark(watermark);
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self, batch: ChangeBatch) -> Result<()> {
+        self.metrics.rows_out(batch.num_rows());
+        self.terminal.write(batch)
+    }
+
+    fn end_epoch(&mut self, barrier: &Barrier) -> Result<bool> {
+        for node in 0..self.nodes.len() {
+            let mut out = Output::default();
+            let started = Instant::now();
+            self.nodes[node].operator.on_barrier(barrier, &self.context, &mut out)?;
+            self.metrics.node(node).took(0, started);
+            let mut queue = VecDeque::new();
+            self.enqueue_output(node, &mut out, &mut queue);
+            for (target, item) in queue {
+                self.deliver(target, item)?;
+            }
+            self.metrics.node(node).holds(self.nodes[node].operator.state_size());
+        }
+        let offsets = self.source_offsets();
+        let acknowledged = self.terminal.barrier(barrier, offsets)?;
+        self.widen_source()?;
+        if !self.hydrated && !self.lanes.iter().any(Lane::is_backfilling) {
+            self.hydrated = true;
+            if self.lanes.iter().any(|lane| matches!(lane, Lane::Scan(_))) {
+                self.events.send(Event::Hydrated { job: self.job, epoch: barrier.epoch });
+            }
+        }
+        if let Some(committables) = acknowledged {
+            let (job, root, epoch) = (self.job, self.root, barrier.epoch);
+            self.events.send(Event::Acknowledged { job, root, epoch, committables });
+        }
+        Ok(barrier.stops(self.job))
+    }
+
+    /// Where a source stands; kept for one-shot reads and given to new readers.
+    fn source_offsets(&mut self) -> Option<Vec<(Split, Offset)>> {
+        let Some(Lane::Root(root)) = self.lanes.first_mut() else { return None };
+        root.source().ok().map(|source| source.offsets())
+    }
+
+    /// New readers may want columns of a source that were not read so far.
+    fn widen_source(&mut self) -> Result<()> {
+        let (Some(Lane::Root(root)), Terminal::Relation(relation)) =
+            (self.lanes.first_mut(), &mut self.terminal)
+        else {
+            return Ok(());
+        };
+        if let Ok(source) = root.source() {
+            source.read_columns(relation.wanted_columns());
+            relation.set_layout(source.runner.projection().to_vec());
+        }
+        Ok(())
+    }
+}

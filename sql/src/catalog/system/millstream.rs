@@ -1,0 +1,249 @@
+//! The schema `millstream`: what runs here, and what went wrong.
+
+use millstream_engine::{JobInfo, JobStatus};
+
+use super::build::cells;
+use super::{Column, Kind, Rows, SystemContext, SystemTable};
+use crate::error::Result;
+use crate::types::pg_type_name;
+
+const SCHEMA: &str = "millstream";
+
+pub(super) static TABLES: &[SystemTable] = &[
+    SystemTable {
+        schema: SCHEMA,
+        name: "errors",
+        columns: &[
+            Column("relation", Kind::Text),
+            Column("operator", Kind::Text),
+            Column("position", Kind::Text),
+            Column("message", Kind::Text),
+            Column("row", Kind::Text),
+            Column("count", Kind::Int8),
+        ],
+        rows: errors,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "jobs",
+        columns: &[
+            Column("id", Kind::Int8),
+            Column("name", Kind::Text),
+            Column("kind", Kind::Text),
+            Column("status", Kind::Text),
+            Column("reason", Kind::Text),
+            Column("backfill_rows", Kind::Int8),
+            Column("backfill_total", Kind::Int8),
+            Column("watermark", Kind::Instant),
+            Column("late_rows", Kind::Int8),
+            Column("state_rows", Kind::Int8),
+            Column("state_bytes", Kind::Int8),
+        ],
+        rows: jobs,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "operators",
+        columns: &[
+            Column("job_id", Kind::Int8),
+            Column("job", Kind::Text),
+            Column("fragment", Kind::Int4),
+            Column("task", Kind::Int4),
+            Column("operator", Kind::Text),
+            Column("rows_in", Kind::Int8),
+            Column("rows_out", Kind::Int8),
+            Column("busy_ms", Kind::Float8),
+            Column("state_rows", Kind::Int8),
+            Column("state_bytes", Kind::Int8),
+        ],
+        rows: operators,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "relations",
+        columns: &[
+            Column("id", Kind::Int8),
+            Column("schema", Kind::Text),
+            Column("name", Kind::Text),
+            Column("kind", Kind::Text),
+            Column("definition", Kind::Text),
+        ],
+        rows: relations,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "columns",
+        columns: &[
+            Column("relation_id", Kind::Int8),
+            Column("relation", Kind::Text),
+            Column("position", Kind::Int4),
+            Column("name", Kind::Text),
+            Column("type", Kind::Text),
+            Column("nullable", Kind::Bool),
+            Column("in_primary_key", Kind::Bool),
+        ],
+        rows: columns,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "dependencies",
+        columns: &[
+            Column("relation_id", Kind::Int8),
+            Column("relation", Kind::Text),
+            Column("depends_on_id", Kind::Int8),
+            Column("depends_on", Kind::Text),
+        ],
+        rows: dependencies,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "settings",
+        columns: &[
+            Column("name", Kind::Text),
+            Column("setting", Kind::Text),
+            Column("description", Kind::Text),
+        ],
+        rows: settings,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "connectors",
+        columns: &[
+            Column("name", Kind::Text),
+            Column("description", Kind::Text),
+            Column("is_source", Kind::Bool),
+            Column("is_sink", Kind::Bool),
+        ],
+        rows: connectors,
+    },
+];
+
+fn errors(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for error in context.engine.0.errors().rows() {
+        rows.push(cells![
+            error.relation,
+            error.operator,
+            error.position,
+            error.message,
+            error.row,
+            error.weight,
+        ]);
+    }
+    Ok(())
+}
+
+/// The status in one word, and the reason of a failure.
+pub(crate) fn status(job: &JobInfo) -> (&'static str, Option<String>) {
+    match &job.status {
+        JobStatus::Backfilling => ("backfilling", None),
+        JobStatus::Running => ("running", None),
+        JobStatus::Finished => ("finished", None),
+        JobStatus::Failed(reason) => ("failed", Some(reason.clone())),
+    }
+}
+
+fn jobs(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for job in context.engine.0.jobs() {
+        let (status, reason) = status(&job);
+        let state_rows: u64 = job.operators.iter().map(|operator| operator.state_rows).sum();
+        let state_bytes: u64 = job.operators.iter().map(|operator| operator.state_bytes).sum();
+        // The two ends of time are not instants.
+        let watermark = job.watermark.filter(|at| *at != i64::MIN && *at != i64::MAX);
+        rows.push(cells![
+            job.id.0,
+            job.name,
+            job.kind,
+            status,
+            reason,
+            job.backfill.0,
+            job.backfill.1,
+            watermark,
+            job.late_rows,
+            state_rows,
+            state_bytes,
+        ]);
+    }
+    Ok(())
+}
+
+fn operators(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for job in context.engine.0.jobs() {
+        for operator in &job.operators {
+            // A count of nanoseconds fits a float well enough for milliseconds.
+            let busy_ms = std::time::Duration::from_nanos(operator.busy_ns).as_secs_f64() * 1e3;
+            rows.push(cells![
+                job.id.0,
+                job.name.as_str(),
+                operator.fragment,
+                operator.task,
+                operator.name.as_str(),
+                operator.rows_in,
+                operator.rows_out,
+                busy_ms,
+                operator.state_rows,
+                operator.state_bytes,
+            ]);
+        }
+    }
+    Ok(())
+}
+
+fn relations(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for relation in context.catalog.relations() {
+        rows.push(cells![
+            relation.id.0,
+            relation.name.schema.as_str(),
+            relation.name.name.as_str(),
+            relation.kind().noun(),
+            relation.definition.as_str(),
+        ]);
+    }
+    Ok(())
+}
+
+fn columns(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for relation in context.catalog.relations() {
+        let key = relation.table().map(|table| table.primary_key.as_slice()).unwrap_or_default();
+        for (at, field) in relation.schema.fields().iter().enumerate() {
+            rows.push(cells![
+                relation.id.0,
+                relation.name.to_string(),
+                u64::try_from(at + 1).unwrap_or_default(),
+                field.name().as_str(),
+                pg_type_name(field),
+                field.is_nullable(),
+                key.contains(&at),
+            ]);
+        }
+    }
+    Ok(())
+}
+
+fn dependencies(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for relation in context.catalog.relations() {
+        for id in &relation.depends_on {
+            let other = context.catalog.by_id(*id).map(|other| other.name.to_string());
+            rows.push(cells![relation.id.0, relation.name.to_string(), id.0, other]);
+        }
+    }
+    Ok(())
+}
+
+fn settings(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for (name, value, description) in context.settings.all() {
+        rows.push(cells![name, value, description]);
+    }
+    Ok(())
+}
+
+fn connectors(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for connector in context.connectors.connectors() {
+        rows.push(cells![
+            connector.name,
+            connector.description,
+            connector.is_source,
+            connector.is_sink,
+        ]);
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! The functions that queries can call, and the DataFusion session that knows them.
+//!
+//! DataFusion's own are all there; ours replace those whose results are not PostgreSQL's and add what users of
+//! PostgreSQL, Flink and RisingWave miss. One list serves continuous queries and one-shot ones.
+
+use std::sync::Arc;
+
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion_common::config::Dialect;
+use datafusion_expr::registry::FunctionRegistry;
+
+pub(crate) mod aggregate;
+mod arithmetic;
+mod semantics;
+mod text;
+mod time_format;
+pub(crate) mod window;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use crate::lower::rules;
+
+/// A session that plans and runs queries with our functions, types and rules.
+pub(crate) fn session_context() -> SessionContext {
+    SessionContext::new_with_state(session_state(SessionConfig::new()))
+}
+
+/// The same over settings of the caller, e.g. another number of partitions.
+pub(crate) fn session_state(config: SessionConfig) -> SessionState {
+    let mut config = config.with_information_schema(false);
+    let options = config.options_mut();
+    options.sql_parser.dialect = Dialect::PostgreSQL;
+    options.sql_parser.parse_float_as_decimal = true;
+    options.sql_parser.enable_ident_normalization = true;
+    options.execution.time_zone = Some("UTC".to_string());
+    // Joins can be maintained, sub-plans evaluated beside the plan cannot.
+    options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_default_features()
+        .with_analyzer_rules(rules::analyzer_rules())
+        .with_optimizer_rule(rules::last_optimizer_rule())
+        .with_type_planner(Arc::new(crate::types::Types))
+        .build();
+    register(&mut state).expect("an in-memory registry takes every function");
+    state
+}
+
+/// Adds our functions, in the place of DataFusion's of the same name.
+fn register(state: &mut SessionState) -> datafusion_common::Result<()> {
+    let scalars = window::all()
+        .into_iter()
+        .chain(arithmetic::ALL.map(arithmetic::Arithmetic::udf))
+        .chain([time_format::to_char(), time_format::date_format(), text::split_index()]);
+    for udf in scalars {
+        state.register_udf(Arc::new(udf))?;
+    }
+    for udaf in [aggregate::sum(), aggregate::avg()] {
+        state.register_udaf(Arc::new(udaf))?;
+    }
+    state.register_function_rewrite(Arc::new(semantics::PostgresSemantics::new()))
+}

@@ -1,0 +1,193 @@
+//! The analyzer and optimizer rules of one-shot and of continuous queries.
+//!
+//! Both take DataFusion's and begin with ours, so that they agree on what a query means:
+//! - DISTINCT ON is the first row of each group by `row_number`
+//! - UNNEST of NULL gives no row
+//! - ties in `row_number` and in ORDER BY ... LIMIT are broken by all columns: the engine does so by itself, one-shot
+//!   plans get them as further sort keys. So a view and a one-shot query choose the same rows.
+
+use std::sync::Arc;
+
+use datafusion::execution::session_state::SessionState;
+use datafusion::functions_window::row_number::row_number_udwf;
+use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+use datafusion::optimizer::{
+    Analyzer, AnalyzerRule, ApplyOrder, Optimizer, OptimizerConfig, OptimizerRule,
+};
+use datafusion_common::config::ConfigOptions;
+use datafusion_common::tree_node::Transformed;
+use datafusion_common::{DFSchema, Result as DataFusionResult};
+use datafusion_expr::expr::{Sort as SortExpr, WindowFunction, WindowFunctionParams};
+use datafusion_expr::{
+    Distinct, DistinctOn, Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame,
+    WindowFunctionDefinition, lit,
+};
+
+use super::{check, set_operation};
+use crate::error::Result;
+
+/// Checks, analyzes and optimizes a query that is to be continuous. Takes the plan as the SQL planner gave it: the
+/// optimizer replaces `now()` by a constant.
+pub(crate) fn optimize_streaming(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
+    check::refuse_changing_functions(&plan)?;
+    let mut analyzer = Analyzer::with_rules(rules(vec![Arc::new(Meaning { streaming: true })]));
+    analyzer.function_rewrites = state.analyzer().function_rewrites().to_vec();
+    let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
+    let kept = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| !NOT_FOR_STREAMS.contains(&rule.name());
+    let optimizer = Optimizer::with_rules(state.optimizers().iter().filter(kept).cloned().collect());
+    Ok(optimizer.optimize(plan, state, |_, _| {})?)
+}
+
+/// Rules that make continuous plans slower or their answers arbitrary.
+const NOT_FOR_STREAMS: [&str; 4] = [
+    // Two aggregates instead of one; the engine counts distinct values itself.
+    "single_distinct_aggregation_to_group_by",
+    // Copies of a LIMIT below joins and unions would each keep state and choose rows on their own.
+    "push_down_limit",
+    // The engine's own order has all columns.
+    TOTAL_ORDER,
+    // Would turn a UNION of one table's filters into one scan with OR, which changes the counts of UNION ALL.
+    "unions_to_filter",
+];
+
+const TOTAL_ORDER: &str = "total_order";
+
+/// The analyzer rules of one-shot queries.
+pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    rules(vec![Arc::new(Meaning { streaming: false })])
+}
+
+/// What one-shot queries need beside DataFusion's optimizer rules, at their end.
+pub(crate) fn last_optimizer_rule() -> Arc<dyn OptimizerRule + Send + Sync> {
+    Arc::new(TotalOrder)
+}
+
+fn rules(
+    mut first: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
+) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    first.push(Arc::new(ResolveGroupingFunction::new()));
+    first.push(Arc::new(TypeCoercion::new()));
+    first
+}
+
+/// Gives constructs PostgreSQL's meaning where DataFusion's plan has another.
+#[derive(Debug)]
+struct Meaning {
+    streaming: bool,
+}
+
+impl AnalyzerRule for Meaning {
+    fn name(&self) -> &str {
+        "postgres_meaning"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
+        check::refuse_partial_not_in(&plan)?;
+        let plan = plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Distinct(Distinct::On(distinct)) => {
+                first_of_group(distinct).map(Transformed::yes)
+            }
+            LogicalPlan::Unnest(mut unnest) => {
+                unnest.options = unnest.options.with_preserve_nulls(false);
+                Ok(Transformed::yes(LogicalPlan::Unnest(unnest)))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        if self.streaming {
+            set_operation::to_nodes(plan.data)
+        } else {
+            set_operation::to_numbered(plan.data)
+        }
+    }
+}
+
+/// DISTINCT ON as a filter on `row_number`.
+fn first_of_group(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
+    let DistinctOn { on_expr, select_expr, sort_expr, input, schema } = distinct;
+    let params = WindowFunctionParams {
+        args: vec![],
+        partition_by: on_expr,
+        order_by: sort_expr.unwrap_or_default(),
+        window_frame: WindowFrame::new(Some(true)),
+        filter: None,
+        null_treatment: None,
+        distinct: false,
+    };
+    let fun = WindowFunctionDefinition::WindowUDF(row_number_udwf());
+    let number = Expr::WindowFunction(Box::new(WindowFunction { fun, params }));
+    let numbered = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).window([number])?.build()?;
+    let rank = numbered.schema().columns().into_iter().next_back().map(Expr::Column);
+    let first = rank.map_or_else(|| lit(true), |rank| rank.eq(lit(1u64)));
+    let named = select_expr.into_iter().zip(schema.iter()).map(|(expr, (qualifier, field))| {
+        expr.unalias().alias_qualified(qualifier.cloned(), field.name())
+    });
+    LogicalPlanBuilder::from(numbered).filter(first)?.project(named.collect::<Vec<_>>())?.build()
+}
+
+/// Breaks ties by all columns, ascending, NULLs first, as the engine does.
+#[derive(Debug)]
+struct TotalOrder;
+
+impl OptimizerRule for TotalOrder {
+    fn name(&self) -> &str {
+        TOTAL_ORDER
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _config: &dyn OptimizerConfig,
+    ) -> DataFusionResult<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Sort(mut sort) if sort.fetch.is_some() => {
+                let added = break_ties(&mut sort.expr, &[], sort.input.schema());
+                Ok(Transformed::new_transformed(LogicalPlan::Sort(sort), added))
+            }
+            LogicalPlan::Window(window) => {
+                let Window { input, mut window_expr, schema } = window;
+                let mut added = false;
+                for expr in &mut window_expr {
+                    let name = expr.schema_name().to_string();
+                    if total_row_number(expr, input.schema()) {
+                        // Nodes above know the column by the name that it had.
+                        if !matches!(expr, Expr::Alias(_)) {
+                            *expr = expr.clone().alias(name);
+                        }
+                        added = true;
+                    }
+                }
+                let window = Window { input, window_expr, schema };
+                Ok(Transformed::new_transformed(LogicalPlan::Window(window), added))
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+}
+
+fn total_row_number(expr: &mut Expr, input: &DFSchema) -> bool {
+    match expr {
+        Expr::Alias(alias) => total_row_number(&mut alias.expr, input),
+        Expr::WindowFunction(over) if over.fun.name() == "row_number" => {
+            let partition = over.params.partition_by.clone();
+            break_ties(&mut over.params.order_by, &partition, input)
+        }
+        _ => false,
+    }
+}
+
+/// Adds the columns by which rows are not yet ordered; whether there were any.
+fn break_ties(order: &mut Vec<SortExpr>, partition: &[Expr], input: &DFSchema) -> bool {
+    let before = order.len();
+    for column in input.columns() {
+        let column = Expr::Column(column);
+        if !partition.contains(&column) && !order.iter().any(|sort| sort.expr == column) {
+            order.push(SortExpr::new(column, true, true));
+        }
+    }
+    order.len() > before
+}

@@ -1,0 +1,127 @@
+//! What all sessions share: engine, catalog, connectors.
+//!
+//! The catalog is an immutable snapshot behind a lock that is held only to swap it. Definitions are made one at a
+//! time. Relation numbers are never given twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datafusion::execution::SessionState;
+use millstream_engine::plan::RelationId;
+use millstream_engine::{ConnectorCatalog, Engine};
+use parking_lot::{Mutex, RwLock};
+
+use crate::catalog::Catalog;
+use crate::error::{Result, SqlError};
+use crate::functions;
+
+/// One database: engine, catalog and connectors. Sessions share it.
+pub struct Database {
+    pub(super) engine: Arc<Engine>,
+    pub(super) connectors: Arc<dyn ConnectorCatalog>,
+    catalog: RwLock<Arc<Catalog>>,
+    definitions: tokio::sync::Mutex<()>,
+    next_id: AtomicU64,
+    /// Views behind SUBSCRIBE (SELECT ...), which no catalog lists, and what they read.
+    temporary: Mutex<BTreeMap<RelationId, Vec<RelationId>>>,
+    base: SessionState,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// A database over a running engine.
+    pub fn new(engine: Arc<Engine>, connectors: Arc<dyn ConnectorCatalog>) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            connectors,
+            catalog: RwLock::default(),
+            definitions: tokio::sync::Mutex::default(),
+            next_id: AtomicU64::new(1),
+            temporary: Mutex::default(),
+            base: functions::session_context().state(),
+        })
+    }
+
+    pub(crate) fn base_state(&self, user: &str) -> SessionState {
+        let mut state = self.base.clone();
+        crate::query::session_functions::register(&mut state, user);
+        state
+    }
+
+    /// The catalog now.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read())
+    }
+
+    /// The right to make definitions; hold it over planning, the engine's part and the swap.
+    pub(crate) async fn define(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.definitions.lock().await
+    }
+
+    /// Puts the next catalog in place. The caller holds the guard of [`Database::define`].
+    pub(crate) fn publish(&self, catalog: Catalog) {
+        *self.catalog.write() = Arc::new(catalog);
+    }
+
+    pub(crate) fn new_id(&self) -> RelationId {
+        RelationId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Runs a blocking call of the engine off the async threads.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        call: impl FnOnce(&Engine) -> millstream_engine::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let engine = Arc::clone(&self.engine);
+        let done = tokio::task::spawn_blocking(move || call(&engine)).await;
+        Ok(done.map_err(SqlError::internal)??)
+    }
+
+    /// Notes a temporary view.
+    pub(crate) fn add_temporary(&self, id: RelationId, reads: Vec<RelationId>) {
+        self.temporary.lock().insert(id, reads);
+    }
+
+    /// Forgets a temporary view; false when it was forgotten before.
+    pub(crate) fn take_temporary(&self, id: RelationId) -> bool {
+        self.temporary.lock().remove(&id).is_some()
+    }
+
+    /// Temporary views that read one of these.
+    pub(crate) fn temporary_over(&self, ids: &[RelationId]) -> Vec<RelationId> {
+        let temporary = self.temporary.lock();
+        let over = temporary.iter().filter(|(_, reads)| reads.iter().any(|id| ids.contains(id)));
+        over.map(|(id, _)| *id).collect()
+    }
+}
+
+impl Database {
+    /// Drops a relation whose CREATE failed, with what was made over it meanwhile. Blocks.
+    pub(crate) fn forget(&self, id: RelationId) {
+        let _guard = self.definitions.blocking_lock();
+        let mut catalog = (*self.catalog()).clone();
+        if catalog.by_id(id).is_none() {
+            return;
+        }
+        let above = catalog.dependents(&[id]);
+        let ids: Vec<RelationId> =
+            above.iter().rev().map(|relation| relation.id).chain([id]).collect();
+        for id in ids {
+            let known = catalog.by_id(id).is_some_and(|relation| relation.is_in_engine());
+            catalog = catalog.without(id);
+            if known && let Err(error) = self.engine.drop_relation(id) {
+                tracing::warn!(%error, relation = %id, "a relation could not be dropped");
+            }
+        }
+        self.publish(catalog);
+    }
+}

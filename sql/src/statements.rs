@@ -1,0 +1,143 @@
+//! Statements: one file for each, called from one exhaustive `match`.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::sql::sqlparser::ast;
+
+use crate::error::{Result, SqlError};
+use crate::outcome::{CopyTarget, Description, Outcome, RowStream};
+use crate::parser::Command;
+use crate::session::{Run, Session, Statement};
+
+mod assign;
+mod copy;
+mod create_relation;
+mod create_sink;
+mod create_view;
+mod cursor;
+mod delete;
+mod describe;
+mod drop;
+mod explain;
+mod insert;
+mod prepare;
+mod returning;
+mod schema;
+mod select;
+mod set;
+mod show;
+mod subscribe;
+mod transaction;
+mod update;
+
+/// Runs a statement.
+pub(crate) async fn run(
+    session: &mut Session,
+    command: &Command,
+    run: &Run<'_>,
+) -> Result<Outcome> {
+    match command {
+        Command::Query(query) => select::run(session, query, run).await,
+        Command::CreateRelation(create) => create_relation::run(session, create, run).await,
+        Command::CreateView(create) => create_view::run(session, create, run).await,
+        Command::CreateSink(create) => create_sink::run(session, create, run).await,
+        Command::Drop(drop) => drop::run(session, drop, run).await,
+        Command::Show(show) => show::run(session, show, run).await,
+        Command::Describe(name) => show::describe(session, name, run),
+        Command::Explain(explain) => explain::run(session, explain, run).await,
+        Command::Subscribe(target) => subscribe::run(session, target, run).await,
+        Command::Copy(copy) => copy::run(session, copy, run).await,
+        Command::Flush => transaction::flush(session, "FLUSH").await,
+        Command::Checkpoint => transaction::flush(session, "CHECKPOINT").await,
+        Command::Reset(name) => set::reset(session, name.as_deref()),
+        Command::Set(set) => set::set(session, set),
+        Command::Fetch(fetch) => cursor::fetch(session, fetch).await,
+        Command::Sql(statement) => run_sql(session, statement, run).await,
+    }
+}
+
+async fn run_sql(
+    session: &mut Session,
+    statement: &ast::Statement,
+    run: &Run<'_>,
+) -> Result<Outcome> {
+    use ast::Statement as S;
+    match statement {
+        S::Insert(insert) => insert::run(session, insert, run).await,
+        S::Update(update) => update::run(session, update, run).await,
+        S::Delete(delete) => delete::run(session, delete, run).await,
+        S::Truncate(truncate) => delete::truncate(session, truncate, run),
+        S::StartTransaction { modes, statements, .. } if statements.is_empty() => {
+            transaction::begin(session, modes, statement)
+        }
+        S::Commit { chain, .. } => transaction::commit(session, *chain).await,
+        S::Rollback { chain, savepoint: None } => Ok(transaction::roll_back(session, *chain)),
+        S::Rollback { savepoint: Some(name), .. } => transaction::roll_back_to(session, name),
+        S::Savepoint { name } => transaction::savepoint(session, name),
+        S::ReleaseSavepoint { name } => transaction::release(session, name),
+        S::Set(set) => set::set_other(session, set),
+        S::Discard { object_type } => set::discard(session, object_type),
+        S::Prepare { name, statement, .. } => prepare::prepare(session, name, statement, run),
+        S::Execute { .. } => prepare::execute(session, statement, run).await,
+        S::Deallocate { name, .. } => prepare::deallocate(session, name),
+        S::Declare { stmts } => cursor::declare(session, stmts, run).await,
+        S::Close { cursor } => cursor::close(session, cursor),
+        S::CreateSchema { schema_name, if_not_exists, .. } => {
+            schema::create(session, schema_name, *if_not_exists).await
+        }
+        S::Drop { object_type: ast::ObjectType::Schema, if_exists, names, cascade, .. } => {
+            schema::drop(session, names, *if_exists, *cascade).await
+        }
+        S::LISTEN { .. } | S::UNLISTEN { .. } | S::NOTIFY { .. } => unlisten(statement),
+        other => Err(unsupported(other)),
+    }
+}
+
+/// UNLISTEN undoes nothing, since nothing can be listened to; pools send it.
+fn unlisten(statement: &ast::Statement) -> Result<Outcome> {
+    match statement {
+        ast::Statement::UNLISTEN { .. } => Ok(command("UNLISTEN")),
+        other => Err(unsupported(other)),
+    }
+}
+
+/// 0A000 with the statement's first words.
+fn unsupported(statement: &ast::Statement) -> SqlError {
+    let text = statement.to_string();
+    let words: Vec<&str> = text.split_whitespace().take(2).collect();
+    let first = match words.as_slice() {
+        [first @ ("CREATE" | "ALTER" | "DROP" | "SHOW"), second] => format!("{first} {second}"),
+        [first, ..] => (*first).to_string(),
+        [] => "this statement".to_string(),
+    };
+    SqlError::unsupported(first)
+}
+
+/// Describes a statement without running it.
+pub(crate) async fn describe(
+    session: &mut Session,
+    statement: &Statement,
+    parameter_types: &[Option<DataType>],
+) -> Result<Description> {
+    describe::run(session, statement, parameter_types).await
+}
+
+/// Writes the rows of a COPY FROM STDIN.
+pub(crate) async fn copy_in(
+    session: &mut Session,
+    target: &CopyTarget,
+    rows: Vec<RecordBatch>,
+) -> Result<u64> {
+    copy::copy_in(session, target, rows).await
+}
+
+/// An outcome that is only a tag.
+fn command(tag: impl Into<String>) -> Outcome {
+    Outcome::Command { tag: tag.into() }
+}
+
+/// An outcome of rows that are there already.
+fn rows(schema: SchemaRef, batches: Vec<RecordBatch>, tag: &'static str) -> Outcome {
+    let rows: RowStream = Box::pin(futures::stream::iter(batches.into_iter().map(Ok)));
+    Outcome::Rows { schema, rows, tag }
+}

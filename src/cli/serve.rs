@@ -1,0 +1,79 @@
+//! `millstream serve`: a database behind its two sockets, until a signal.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use millstream::{Database, Server};
+
+use super::config::{self, CommonFlags, PRECEDENCE, Resolved, StorageFlags};
+use super::{Failure, signals, start_logging};
+
+/// Flags of `serve`.
+#[derive(Debug, Args)]
+#[command(after_help = PRECEDENCE)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    storage: StorageFlags,
+    #[command(flatten)]
+    common: CommonFlags,
+}
+
+pub(super) async fn run(args: ServeArgs) -> Result<(), Failure> {
+    let resolved = config::resolve(&args.common, &args.storage, &config::process_environment)?;
+    start_logging(&resolved.log)?;
+    let started = Started::start(&resolved).await?;
+    println!("Millstream {} is ready.", env!("CARGO_PKG_VERSION"));
+    println!("  SQL:   {}", psql_line(started.server.pg_addr()));
+    println!("  HTTP:  http://{}/healthz and /metrics", started.server.http_addr());
+    match &resolved.data_dir {
+        Some(_) => println!("  Data:  in memory; this version does not keep it after the end"),
+        None => println!("  Data:  in memory"),
+    }
+    started.run().await
+}
+
+/// A database with its server, and the token that ends them.
+pub(super) struct Started {
+    pub(super) database: Database,
+    pub(super) server: Server,
+    shutdown: tokio_util::sync::CancellationToken,
+}
+
+impl Started {
+    /// Opens the database and takes the addresses.
+    ///
+    /// # Errors
+    /// When the directory or an address cannot be had.
+    pub(super) async fn start(resolved: &Resolved) -> Result<Self, Failure> {
+        // From here on a signal ends things in order.
+        let shutdown = signals::on_first_signal()?;
+        let mut builder = Database::builder().config(resolved.engine.clone());
+        if let Some(directory) = &resolved.data_dir {
+            builder = builder.data_dir(directory);
+        }
+        let database = builder.open().await.map_err(Failure::start)?;
+        let server = database.serve(resolved.server.clone()).await.map_err(Failure::start)?;
+        Ok(Self { database, server, shutdown })
+    }
+
+    /// Serves until a signal, then closes the database.
+    ///
+    /// # Errors
+    /// When a socket fails meanwhile.
+    pub(super) async fn run(self) -> Result<(), Failure> {
+        let served = self.server.run(self.shutdown).await;
+        tracing::info!("stopping");
+        let closed = self.database.close().await;
+        served.map_err(Failure::start)?;
+        closed.map_err(|error| Failure::new(Failure::STATEMENT, error))
+    }
+}
+
+/// The command that connects; `psql` needs no more than host and port.
+pub(super) fn psql_line(addr: SocketAddr) -> String {
+    let host = match addr.ip() {
+        ip if ip.is_unspecified() || ip.is_loopback() => "localhost".to_string(),
+        ip => ip.to_string(),
+    };
+    format!("psql -h {host} -p {}", addr.port())
+}

@@ -1,0 +1,52 @@
+//! The library's one error type.
+
+use std::path::PathBuf;
+
+use millstream_engine::EngineError;
+use millstream_sql::SqlError;
+
+/// Result of the library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What a call can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A statement was refused or failed: SQLSTATE, message, detail, hint and position as Postgres has them.
+    #[error("{0}")]
+    Sql(#[from] SqlError),
+    /// The engine failed outside of any statement.
+    #[error("{0}")]
+    Engine(#[from] EngineError),
+    /// Another process has the data directory open.
+    #[error("the data directory {} is in use by another process", path.display())]
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The data directory cannot be used.
+    #[error("the data directory {} cannot be opened: {source}", path.display())]
+    DataDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The call does not fit the statement: `query` of something that gives no rows, for example.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl Error {
+    /// The SQLSTATE, when a statement failed.
+    pub fn sqlstate(&self) -> Option<&'static str> {
+        match self {
+            Self::Sql(error) => Some(error.sqlstate),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+}

@@ -1,0 +1,12 @@
+//! Integration tests: one binary, a module per suite. `cargo test -p millstream --test it <suite>` runs one.
+//!
+//! The law behind most of them is contract C1: whatever happened to the tables, a view holds what its query gives when it
+//! is run once over them (`twin`).
+
+#![allow(clippy::unwrap_used)]
+
+mod database;
+mod oracle;
+mod slt;
+mod text;
+mod twin;
