@@ -27,7 +27,7 @@ test: setup lint ## Format, lints, build, examples, all tests
 	cargo test --workspace --locked $(CARGO_TEST_FLAGS)
 
 bench: setup ## The benchmarks; results in benchmarks/RESULTS.md
-	cargo run --release --locked -p millstream-benchmarks -- $(BENCH_FLAGS)
+	cargo run --release --locked -p millstream-benchmarks -- nexmark $(BENCH_FLAGS)
 
 fmt: ## Format the code
 	cargo fmt --all

@@ -62,7 +62,7 @@ install_psycopg() {
         return 0
     fi
     say "installing psycopg in $venv"
-    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet 'psycopg[binary]>=3.1' ||
+    python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --retries 1 --timeout 20 'psycopg[binary]>=3.1' ||
         say "psycopg could not be installed: its tests will be skipped" >&2
 }
 

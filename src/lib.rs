@@ -23,10 +23,16 @@
 //! Architecture invariants: this crate wires the others together and holds no logic of streams, SQL or protocols. The
 //! command line (`src/main.rs`, `src/cli/`) uses this library and the server crate as any other program could.
 
+// The examples are compiled as part of the tests, under the name that they know.
+#[cfg(test)]
+extern crate self as millstream;
+
 mod append;
 mod builder;
 mod database;
 mod error;
+#[cfg(test)]
+mod examples;
 mod lock;
 mod session;
 mod subscription;
@@ -39,7 +45,9 @@ pub use subscription::{Changes, Subscription};
 
 pub use arrow;
 pub use millstream_connectors::{Connector, parse_options};
-pub use millstream_engine::{ChangeBatch, EngineConfig, EngineError, Epoch, JobInfo, JobStatus, Options, RowError};
+pub use millstream_engine::{
+    ChangeBatch, EngineConfig, EngineError, Epoch, JobInfo, JobStatus, Options, RowError,
+};
 pub use millstream_engine::{sink, source};
 pub use millstream_server::{Server, ServerConfig, ServerError};
 pub use millstream_sql::{Notice, SqlError};

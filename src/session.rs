@@ -77,9 +77,9 @@ impl Session {
                 Ok(QueryStream { schema, rows })
             }
             Outcome::CopyIn { .. } => Err(copy_refused("append")),
-            Outcome::Command { tag } => {
-                Err(Error::usage(format!("{tag} gives no rows: it has been run; next time use execute")))
-            }
+            Outcome::Command { tag } => Err(Error::usage(format!(
+                "{tag} gives no rows: it has been run; next time use execute"
+            ))),
             Outcome::Empty => Err(Error::usage("an empty statement gives no rows")),
         }
     }

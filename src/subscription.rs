@@ -41,14 +41,17 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) async fn start(session: &mut Session, view_or_select: &str) -> Result<Self> {
         let text = match session.parse(view_or_select) {
-            Ok(statements) if statements.len() == 1 => format!("SUBSCRIBE ({})", statements[0].text()),
+            Ok(statements) if statements.len() == 1 => {
+                format!("SUBSCRIBE ({})", statements[0].text())
+            }
             _ => format!("SUBSCRIBE {view_or_select}"),
         };
         let statements = session.parse(&text)?;
         let [statement] = statements.as_slice() else {
             return Err(Error::usage("one view or one SELECT can be followed at a time"));
         };
-        let Outcome::Rows { schema, rows, tag: "SUBSCRIBE" } = session.execute(statement, &[]).await?
+        let Outcome::Rows { schema, rows, tag: "SUBSCRIBE" } =
+            session.execute(statement, &[]).await?
         else {
             return Err(Error::usage(format!("{} cannot be followed", statement.kind())));
         };

@@ -39,7 +39,9 @@ impl Connector for BlackholeConnector {
     fn sink(&self, _schema: &SchemaRef, options: &Options) -> Result<Arc<dyn Sink>> {
         let mut options = options.clone();
         // How rows would be encoded says nothing here.
-        options.retain(|name, _| !["format", "encode", "type"].contains(&name.as_str()));
+        options.retain(|name, _| {
+            !["format", "encode", "type", "force_append_only"].contains(&name.as_str())
+        });
         let BlackholeOptions {} = parse_options("blackhole sink", &options)?;
         Ok(Arc::new(Blackhole::default()))
     }

@@ -1,9 +1,10 @@
 //! `datagen`: rows made up column by column.
 //!
-//! Row `i` is a function of `i`, the seed and the options alone, so that reading it again gives the same row. Split `k` of
-//! `n` has the rows `i` with `i mod n = k`; offsets are row numbers. With `number-of-rows`, or a sequence that has an end,
-//! the source is bounded. The spellings of Flink (`rows-per-second`, `fields.x.null-rate`) and RisingWave
-//! (`datagen.rows.per.second`, `fields.x.max_past`) are both taken.
+//! Row `i` is a function of `i`, the seed and the options alone, so that reading it again gives the
+//! same row. Split `k` of `n` has the rows `i` with `i mod n = k`; offsets are row numbers. With
+//! `number-of-rows`, or a sequence that has an end, the source is bounded. The spellings of Flink
+//! (`rows-per-second`, `fields.x.null-rate`) and RisingWave (`datagen.rows.per.second`,
+//! `fields.x.max_past`) are both taken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -119,7 +120,8 @@ fn sort_options(
         }
     }
     let general: DatagenOptions = parse_options("datagen source", &general)?;
-    let invalid = |message: &str| Err(EngineError::InvalidOption(format!("datagen source: {message}")));
+    let invalid =
+        |message: &str| Err(EngineError::InvalidOption(format!("datagen source: {message}")));
     if general.splits == 0 {
         return invalid("option \"split-num\" must be at least 1");
     }
@@ -128,7 +130,9 @@ fn sort_options(
     }
     for value in [&general.format, &general.encode] {
         if !["", "plain", "native", "json"].contains(&value.to_ascii_lowercase().as_str()) {
-            return invalid("rows are not encoded: options \"format\" and \"encode\" must be plain and native");
+            return invalid(
+                "rows are not encoded: options \"format\" and \"encode\" must be plain and native",
+            );
         }
     }
     let fields = schema.fields().iter().enumerate();

@@ -1,9 +1,10 @@
 //! `file`: reads and writes files of JSON lines, CSV, Parquet and Arrow IPC.
 //!
-//! Source: one file, a glob, or a directory, which is watched for new files. A file must not change once it is there:
-//! whoever writes it renames it into place when it is complete; names that begin with `.` or `_` are not read. A text file
-//! is one split, its offsets are bytes of the decompressed text; a Parquet file is `file.split.num` splits of interleaved
-//! row groups, its offsets (as those of an Arrow file) are rows.
+//! Source: one file, a glob, or a directory, which is watched for new files. A file must not change
+//! once it is there: whoever writes it renames it into place when it is complete; names that begin
+//! with `.` or `_` are not read. A text file is one split, its offsets are bytes of the
+//! decompressed text; a Parquet file is `file.split.num` splits of interleaved row groups, its
+//! offsets (as those of an Arrow file) are rows.
 //!
 //! Sink: a file becomes visible whole or not at all (see `sink`).
 

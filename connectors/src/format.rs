@@ -1,8 +1,9 @@
 //! Formats: bytes to Arrow and back, whatever the transport.
 //!
-//! A text format cuts bytes into records and decodes many records at once; when that fails, [`decode_records`] finds
-//! the bad ones by halving, so that a good batch costs nothing extra and a bad row costs itself only. Whether a record is
-//! good does not depend on the projection: columns whose text may be wrong are decoded even when nobody reads them.
+//! A text format cuts bytes into records and decodes many records at once; when that fails,
+//! [`decode_records`] finds the bad ones by halving, so that a good batch costs nothing extra and a
+//! bad row costs itself only. Whether a record is good does not depend on the projection: columns
+//! whose text may be wrong are decoded even when nobody reads them.
 
 use std::fmt::Debug;
 use std::io::Write;
@@ -88,7 +89,8 @@ pub(crate) trait RecordDecoder: Send {
     fn decode(&mut self, text: &[u8], records: &[Range<usize>]) -> Result<RecordBatch, String>;
 }
 
-/// Decodes what can be decoded. Gives the rows of the good records and the places (indices into `records`) of the bad.
+/// Decodes what can be decoded. Gives the rows of the good records and the places (indices into
+/// `records`) of the bad.
 pub(crate) fn decode_records(
     decoder: &mut dyn RecordDecoder,
     text: &[u8],

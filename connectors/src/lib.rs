@@ -5,8 +5,9 @@
 //!                  └─► Connector::sink   ──► Sink   ──writer(task)─────────► SinkWriter  ──prepare──► committables
 //! ```
 //!
-//! A connector is one file (with a folder of its parts) and one entry in [`BuiltinConnectors::new`]. What each must hold
-//! is written at the engine's `source` and `sink` modules; [`testing`] checks the first of them for any source.
+//! A connector is one file (with a folder of its parts) and one entry in
+//! [`BuiltinConnectors::new`]. What each must hold is written at the engine's `source` and `sink`
+//! modules; [`testing`] checks the first of them for any source.
 //!
 //! Architecture invariants: this crate knows no planner, no SQL text and no operator; formats know no transport.
 

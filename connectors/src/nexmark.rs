@@ -1,8 +1,9 @@
 //! `nexmark`: the standard auction-site generator, as three tables of one reproducible event sequence.
 //!
-//! Event `i` is a function of `i` alone (and of the seed): person, auction, bid in the ratio 1:3:46, with the hot keys,
-//! prices and lengths of the crate `nexmark` in its default configuration. Offsets are event numbers. Split `k` of `n`
-//! has the events whose block of 50 is `k` modulo `n`, so that the event time of all splits advances together.
+//! Event `i` is a function of `i` alone (and of the seed): person, auction, bid in the ratio
+//! 1:3:46, with the hot keys, prices and lengths of the crate `nexmark` in its default
+//! configuration. Offsets are event numbers. Split `k` of `n` has the events whose block of 50 is
+//! `k` modulo `n`, so that the event time of all splits advances together.
 //!
 //! With `nexmark.event.num` the source is bounded and as fast as possible; without, it runs for ever at its rate. The
 //! rate limit holds for the live end only: a reader with an `until` (a backfill) reads what has already been given.
@@ -80,10 +81,7 @@ fn default_rate() -> u64 {
 impl NexmarkOptions {
     fn parse(options: &Options) -> Result<Self> {
         let options: Self = parse_options("nexmark source", options)?;
-        let zero = [
-            (options.split_num, "nexmark.split.num"),
-            (options.rate, "nexmark.rate"),
-        ];
+        let zero = [(options.split_num, "nexmark.split.num"), (options.rate, "nexmark.rate")];
         for (value, name) in zero {
             if value == 0 {
                 let message = format!("nexmark source: option \"{name}\" must be at least 1");

@@ -1,8 +1,8 @@
 //! Options: text in, typed structs out.
 //!
-//! A connector describes its options as a serde struct with `deny_unknown_fields`; values arrive as text and are parsed
-//! by the type of their field (numbers, booleans, durations, enums). An error names the option, the nearest known name,
-//! and what is allowed.
+//! A connector describes its options as a serde struct with `deny_unknown_fields`; values arrive as
+//! text and are parsed by the type of their field (numbers, booleans, durations, enums). An error
+//! names the option, the nearest known name, and what is allowed.
 
 use std::collections::btree_map;
 use std::fmt;
@@ -19,8 +19,7 @@ use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 /// When an option is unknown, missing, or its value does not parse.
 pub fn parse_options<T: DeserializeOwned>(of: &str, options: &Options) -> Result<T> {
     let reader = OptionsReader { entries: options.iter(), current: None };
-    T::deserialize(reader)
-        .map_err(|error| EngineError::InvalidOption(format!("{of}: {}", error.0)))
+    T::deserialize(reader).map_err(|error| EngineError::InvalidOption(format!("{of}: {}", error.0)))
 }
 
 /// ` (did you mean "x"?)` when one of the names is close, else nothing.
@@ -187,7 +186,8 @@ impl<'de> Deserializer<'de> for ValueReader<'_> {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, OptionError> {
-        let value = parse_bool(self.0).ok_or_else(|| OptionError("expected true or false".into()))?;
+        let value =
+            parse_bool(self.0).ok_or_else(|| OptionError("expected true or false".into()))?;
         visitor.visit_bool(value)
     }
 

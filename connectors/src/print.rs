@@ -49,7 +49,9 @@ impl Connector for PrintConnector {
 
     fn sink(&self, _schema: &SchemaRef, options: &Options) -> Result<Arc<dyn Sink>> {
         let mut options = options.clone();
-        options.retain(|name, _| !["format", "encode", "type"].contains(&name.as_str()));
+        options.retain(|name, _| {
+            !["format", "encode", "type", "force_append_only"].contains(&name.as_str())
+        });
         let options: PrintOptions = parse_options("print sink", &options)?;
         let out: Out = Arc::new(Mutex::new(Box::new(std::io::stdout())));
         Ok(Arc::new(Print { prefix: options.prefix.into(), out }))

@@ -55,13 +55,9 @@ fn errors_name_what_is_wrong() {
     for (pairs, message) in expect {
         assert_eq!(source(&pairs), message);
     }
-    let sink = |pairs: &[(&str, &str)]| {
-        catalog().sink(&schema, &options(pairs)).unwrap_err().to_string()
-    };
-    assert_eq!(
-        sink(&[("connector", "nexmark")]),
-        "connector \"nexmark\" cannot be written to"
-    );
+    let sink =
+        |pairs: &[(&str, &str)]| catalog().sink(&schema, &options(pairs)).unwrap_err().to_string();
+    assert_eq!(sink(&[("connector", "nexmark")]), "connector \"nexmark\" cannot be written to");
     assert_eq!(
         sink(&[("connector", "file"), ("path", "x"), ("format", "json"), ("type", "upsert")]),
         "file sink: invalid value \"upsert\" for option \"type\": expected one of: append-only, changelog"
@@ -125,8 +121,7 @@ impl SplitReader for CounterReader {
             return Ok(Polled::Finished);
         }
         let numbers: Vec<i64> = (self.1..end).map(|n| n as i64).collect();
-        let options =
-            arrow::array::RecordBatchOptions::new().with_row_count(Some(numbers.len()));
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(numbers.len()));
         let columns: Vec<arrow::array::ArrayRef> = match self.0.fields().is_empty() {
             true => Vec::new(),
             false => vec![Arc::new(Int64Array::from(numbers))],

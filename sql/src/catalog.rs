@@ -18,9 +18,9 @@ use crate::parser::RelationKind;
 pub(crate) mod system;
 
 /// The name of the only database.
-pub const DATABASE: &str = "millstream";
+pub(crate) const DATABASE: &str = "millstream";
 /// Where names without a schema are made.
-pub const PUBLIC: &str = "public";
+pub(crate) const PUBLIC: &str = "public";
 
 /// A relation's full name, folded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

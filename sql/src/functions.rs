@@ -12,7 +12,7 @@ use datafusion_expr::registry::FunctionRegistry;
 
 pub(crate) mod aggregate;
 mod arithmetic;
-mod semantics;
+pub(crate) mod semantics;
 mod text;
 mod time_format;
 pub(crate) mod window;

@@ -9,6 +9,7 @@
 //! Architecture invariants: this crate sees connectors only through the engine's `ConnectorCatalog`, knows no socket and
 //! no file but those that a query names, and holds no data: rows live in the engine.
 
+pub mod batch;
 pub mod error;
 pub mod outcome;
 pub mod session;

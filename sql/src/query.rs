@@ -5,6 +5,8 @@
 //! whole result.
 
 pub(crate) mod names;
+pub(crate) mod pg_functions;
+mod pg_surface;
 pub(crate) mod planner;
 pub(crate) mod reads;
 pub(crate) mod run;
@@ -14,4 +16,4 @@ pub(crate) mod stream_plan;
 pub(crate) mod tables;
 
 pub(crate) use planner::{Planner, PlannerInput};
-pub(crate) use reads::{Contents, Reads};
+pub(crate) use reads::Contents;

@@ -1,4 +1,5 @@
-//! SQL that DataFusion does not plan, as SQL that it does: window table functions, Flink's group windows, FETCH FIRST.
+//! SQL that DataFusion does not plan (or plans wrongly), as SQL that it does: window table functions, Flink's group
+//! windows, FETCH FIRST, columns merged by USING in outer joins.
 //!
 //! A window table function becomes a derived table with all columns of its input, `window_start` and `window_end`
 //! (Flink's spelling with DESCRIPTOR also gives `window_time`). The work is on the syntax tree, before names are
@@ -7,10 +8,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Fetch, GroupByExpr, LimitClause, Query, Select, TableFactor, VisitMut, VisitorMut,
+    Expr, Fetch, FunctionArg, FunctionArgExpr, GroupByExpr, LimitClause, Query, Select, TableFactor, VisitMut, VisitorMut,
 };
 
 mod group_window;
+mod merged_columns;
 mod window_table;
 
 #[cfg(test)]
@@ -54,6 +56,9 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        if let Err(error) = merged_columns::rewrite(select) {
+            return ControlFlow::Break(Box::new(error));
+        }
         if is_grouped(select) {
             match group_window::rewrite(select) {
                 Ok(found) => self.markers.windows += found,
@@ -64,6 +69,7 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Self::Break> {
+        unnest_of_lateral(factor);
         match window_table::rewrite(factor) {
             Ok(found) => self.markers.windows += usize::from(found),
             Err(error) => return ControlFlow::Break(Box::new(error)),
@@ -74,6 +80,29 @@ impl VisitorMut for Rewriter {
 
 fn is_grouped(select: &Select) -> bool {
     !matches!(&select.group_by, GroupByExpr::Expressions(exprs, _) if exprs.is_empty())
+}
+
+/// `LATERAL unnest(list)` is `unnest(list)`, which sees the tables before it anyway.
+fn unnest_of_lateral(factor: &mut TableFactor) {
+    let TableFactor::Function { name, args, with_ordinality, alias, .. } = factor else {
+        return;
+    };
+    if !name.to_string().eq_ignore_ascii_case("unnest") {
+        return;
+    }
+    let exprs = args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    });
+    if let Some(array_exprs) = exprs.collect::<Option<Vec<_>>>() {
+        *factor = TableFactor::UNNEST {
+            alias: alias.take(),
+            array_exprs,
+            with_offset: false,
+            with_offset_alias: None,
+            with_ordinality: *with_ordinality,
+        };
+    }
 }
 
 /// `FETCH FIRST n ROWS ONLY` is `LIMIT n`.

@@ -88,7 +88,8 @@ impl Session {
     pub(crate) fn new(db: Arc<Database>, user: &str) -> Self {
         let settings = Settings::for_user(user);
         let told = settings.reported();
-        let state = db.base_state(user);
+        let mut state = db.base_state(user);
+        crate::query::pg_functions::register(&mut state, &db);
         Self {
             db,
             settings,

@@ -263,20 +263,15 @@ fn time_zone(value: &str) -> Option<String> {
         "local" | "default" | "utc" | "gmt" | "z" | "zulu" | "etc/utc" => return Some("UTC".into()),
         _ => {}
     }
-    let named = value.contains('/') || value.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
-    if value.parse::<arrow::array::timezone::Tz>().is_ok() {
-        return Some(value.to_string());
-    }
-    // Without a time zone database in the build only offsets are known; a zone's own name is kept for the client.
-    if named && value.contains('/') {
-        return Some(value.to_string());
-    }
-    let hours: f64 = value.trim_start_matches('+').parse().ok()?;
-    (hours.abs() <= 15.0).then(|| {
+    let offset = value.trim_start_matches('+').parse::<f64>().ok().filter(|hours| hours.abs() <= 15.0);
+    if let Some(hours) = offset {
         let minutes = (hours.abs() * 60.0).round();
         let sign = if hours < 0.0 { '-' } else { '+' };
-        format!("{sign}{:02}:{:02}", (minutes / 60.0).floor(), minutes % 60.0)
-    })
+        return Some(format!("{sign}{:02}:{:02}", (minutes / 60.0).floor(), minutes % 60.0));
+    }
+    // Without a time zone database in the build only offsets are known; a zone's own name is kept for the client.
+    let known = value.parse::<arrow::array::timezone::Tz>().is_ok() || value.contains('/');
+    known.then(|| value.to_string())
 }
 
 fn date_style(value: &str) -> Option<String> {

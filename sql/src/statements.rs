@@ -131,6 +131,10 @@ pub(crate) async fn copy_in(
     copy::copy_in(session, target, rows).await
 }
 
+/// One value as text, for messages and tests.
+#[cfg(test)]
+pub(crate) use assign::cell as cell_text;
+
 /// An outcome that is only a tag.
 fn command(tag: impl Into<String>) -> Outcome {
     Outcome::Command { tag: tag.into() }

@@ -49,7 +49,7 @@ pub(crate) fn arrow_type(sql: &SqlType) -> Result<(DataType, Option<String>)> {
         | SqlType::Nvarchar(length) => Ok((DataType::Utf8View, Some(sized("varchar", *length)))),
         SqlType::Char(length) | SqlType::Character(length) => {
             let length = length.unwrap_or(CharacterLength::IntegerLength { length: 1, unit: None });
-            Ok((DataType::Utf8View, Some(sized("char", Some(length)))))
+            Ok((DataType::Utf8View, Some(sized("character", Some(length)))))
         }
         SqlType::Uuid => Ok((DataType::Utf8View, Some("uuid".into()))),
         SqlType::JSON => Ok((DataType::Utf8View, Some("json".into()))),
@@ -172,7 +172,7 @@ pub(crate) fn with_pg_type(field: Field, name: Option<String>) -> Field {
 pub(crate) fn length_max(field: &Field) -> Option<usize> {
     let name = field.metadata().get(PG_TYPE)?;
     let (kind, rest) = name.split_once('(')?;
-    matches!(kind, "varchar" | "char").then(|| rest.trim_end_matches(')').parse().ok())?
+    matches!(kind, "varchar" | "character").then(|| rest.trim_end_matches(')').parse().ok())?
 }
 
 /// The type's name as Postgres prints it (`format_type`).
@@ -180,9 +180,6 @@ pub fn pg_type_name(field: &Field) -> String {
     if let Some(name) = field.metadata().get(PG_TYPE) {
         if let Some(length) = name.strip_prefix("varchar") {
             return format!("character varying{length}");
-        }
-        if let Some(length) = name.strip_prefix("char(") {
-            return format!("character({length}");
         }
         return name.clone();
     }
@@ -260,6 +257,7 @@ mod tests {
             ("numeric", "numeric"),
             ("varchar(10)", "character varying(10)"),
             ("varchar", "character varying"),
+            ("char(3)", "character(3)"),
             ("text", "text"),
             ("timestamptz", "timestamp with time zone"),
             ("timestamp(3)", "timestamp without time zone"),

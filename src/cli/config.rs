@@ -92,7 +92,10 @@ pub(super) fn resolve(
     let file = path.as_deref().map(read_file).transpose()?.unwrap_or_default();
     let (mut server, mut engine) = (file.server.clone(), file.engine.clone());
     let address = |flag: &Option<String>, name, key: &Option<String>| -> Result<_, Failure> {
-        pick(flag.clone(), environment, name)?.or(key.clone()).map(|text| resolve_address(&text)).transpose()
+        pick(flag.clone(), environment, name)?
+            .or(key.clone())
+            .map(|text| resolve_address(&text))
+            .transpose()
     };
     if let Some(addr) = address(&flags.pg_addr, "MILLSTREAM_PG_ADDR", &file.pg_addr)? {
         server.pg_addr = addr;
@@ -100,7 +103,8 @@ pub(super) fn resolve(
     if let Some(addr) = address(&flags.http_addr, "MILLSTREAM_HTTP_ADDR", &file.http_addr)? {
         server.http_addr = addr;
     }
-    let tasks = flags.parallelism.as_deref().map(|text| parsed("--parallelism", text)).transpose()?;
+    let tasks =
+        flags.parallelism.as_deref().map(|text| parsed("--parallelism", text)).transpose()?;
     let tasks = pick(tasks, environment, "MILLSTREAM_PARALLELISM")?.or(file.parallelism);
     if let Some(tasks) = tasks {
         engine.parallelism = tasks;
@@ -149,16 +153,21 @@ fn read_file(path: &Path) -> Result<FileConfig, Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("configuration file {shown}: {error}")))?;
-    parse_file(&text).map_err(|error| Failure::usage(format!("configuration file {shown}: {error}")))
+    parse_file(&text)
+        .map_err(|error| Failure::usage(format!("configuration file {shown}: {error}")))
 }
 
 fn parse_file(text: &str) -> Result<FileConfig, String> {
     let table: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
     // These have their places at the top, where the flags' names are.
-    for (section, keys) in [("server", ["pg_addr", "http_addr"].as_slice()), ("engine", &["parallelism"])] {
+    for (section, keys) in
+        [("server", ["pg_addr", "http_addr"].as_slice()), ("engine", &["parallelism"])]
+    {
         let section_table = table.get(section).and_then(toml::Value::as_table);
         for key in keys {
-            if table.contains_key(*key) && section_table.is_some_and(|found| found.contains_key(*key)) {
+            if table.contains_key(*key)
+                && section_table.is_some_and(|found| found.contains_key(*key))
+            {
                 return Err(format!("{key} is given twice: at the top and in [{section}]"));
             }
         }
@@ -193,7 +202,8 @@ fn resolve_address(text: &str) -> Result<SocketAddr, Failure> {
     let wrong = |why: &dyn std::fmt::Display| {
         Failure::usage(format!("address \"{text}\": {why} (expected HOST:PORT)"))
     };
-    let mut found = std::net::ToSocketAddrs::to_socket_addrs(text).map_err(|error| wrong(&error))?;
+    let mut found =
+        std::net::ToSocketAddrs::to_socket_addrs(text).map_err(|error| wrong(&error))?;
     let first = found.next().ok_or_else(|| wrong(&"it has no address"))?;
     // Where a name has both, clients that write 127.0.0.1 are the more common ones.
     Ok(found.find(SocketAddr::is_ipv4).filter(|_| !first.is_ipv4()).unwrap_or(first))
@@ -249,8 +259,7 @@ mod tests {
         let (_file, flags) = with_file("data_dir = \"from-file\"");
         let memory = StorageFlags { in_memory: true, data_dir: None };
         assert_eq!(resolve(&flags, &memory, &nothing).unwrap().data_dir, None);
-        let environment =
-            |name: &str| (name == "MILLSTREAM_IN_MEMORY").then(|| "true".to_string());
+        let environment = |name: &str| (name == "MILLSTREAM_IN_MEMORY").then(|| "true".to_string());
         let none = StorageFlags::default();
         assert_eq!(resolve(&flags, &none, &environment).unwrap().data_dir, None);
         let directory = resolve(&flags, &none, &nothing).unwrap().data_dir;

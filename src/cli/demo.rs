@@ -50,9 +50,15 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let defined = started.database.execute(&script).await;
     defined.map_err(|error| Failure::new(Failure::STATEMENT, error))?;
     let psql = psql_line(started.server.pg_addr());
-    println!("Millstream {} demo: {} events per second.", env!("CARGO_PKG_VERSION"), args.events_per_second);
+    println!(
+        "Millstream {} demo: {} events per second.",
+        env!("CARGO_PKG_VERSION"),
+        args.events_per_second
+    );
     println!();
-    println!("Three views are kept up to date: channels, bids_by_time, hot_auctions. Look at them:");
+    println!(
+        "Three views are kept up to date: channels, bids_by_time, hot_auctions. Look at them:"
+    );
     println!();
     println!("  {psql} -c \"SELECT * FROM channels ORDER BY bids DESC\"");
     println!("  {psql} -c \"SELECT * FROM hot_auctions ORDER BY bids DESC\"");

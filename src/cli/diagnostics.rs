@@ -61,7 +61,8 @@ impl Line {
             return None;
         }
         let start = chars[..at].iter().rposition(|c| *c == '\n').map_or(0, |newline| newline + 1);
-        let end = chars[at..].iter().position(|c| *c == '\n').map_or(chars.len(), |length| at + length);
+        let end =
+            chars[at..].iter().position(|c| *c == '\n').map_or(chars.len(), |length| at + length);
         let number = chars[..start].iter().filter(|c| **c == '\n').count() + 1;
         Some(Self { number, chars: chars[start..end].to_vec(), column: at - start })
     }
@@ -74,7 +75,8 @@ impl Line {
         };
         let to = self.chars.len().min(from + EXCERPT_CHARS);
         // A tab is as wide as a terminal likes: a blank keeps the caret in its place.
-        let shown: String = self.chars[from..to].iter().map(|c| if *c == '\t' { ' ' } else { *c }).collect();
+        let shown: String =
+            self.chars[from..to].iter().map(|c| if *c == '\t' { ' ' } else { *c }).collect();
         let (before, after) =
             (if from > 0 { "..." } else { "" }, if to < self.chars.len() { "..." } else { "" });
         let label = format!("LINE {}: {before}", self.number);

@@ -36,7 +36,12 @@ pub(super) enum RowWriter<W: Write> {
 
 impl<W: Write> RowWriter<W> {
     /// `live`: each batch is shown as it comes.
-    pub(super) fn new(format: Format, schema: &SchemaRef, live: bool, out: W) -> Result<Self, ArrowError> {
+    pub(super) fn new(
+        format: Format,
+        schema: &SchemaRef,
+        live: bool,
+        out: W,
+    ) -> Result<Self, ArrowError> {
         Ok(match format {
             Format::Table => Self::Table(TableWriter::new(schema, live, out)),
             Format::Csv => Self::Delimited(DelimitedWriter::csv(schema, ',', '"', true, "", out)?),
@@ -51,7 +56,11 @@ impl<W: Write> RowWriter<W> {
     ///
     /// # Errors
     /// When the format is binary.
-    pub(super) fn copy(format: &CopyFormat, schema: &SchemaRef, out: W) -> Result<Self, ArrowError> {
+    pub(super) fn copy(
+        format: &CopyFormat,
+        schema: &SchemaRef,
+        out: W,
+    ) -> Result<Self, ArrowError> {
         let (delimiter, null) = (format.delimiter, format.null.as_str());
         Ok(Self::Delimited(match format.kind {
             CopyKind::Csv => {
@@ -116,7 +125,8 @@ impl<W: Write> DelimitedWriter<W> {
 
     fn begin(mut self, schema: &SchemaRef, header: bool) -> Result<Self, ArrowError> {
         if header {
-            let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let names: Vec<&str> =
+                schema.fields().iter().map(|field| field.name().as_str()).collect();
             self.line(names.into_iter().map(Some))?;
         }
         Ok(self)
@@ -131,7 +141,10 @@ impl<W: Write> DelimitedWriter<W> {
         Ok(())
     }
 
-    fn line<'a>(&mut self, values: impl Iterator<Item = Option<&'a str>>) -> Result<(), ArrowError> {
+    fn line<'a>(
+        &mut self,
+        values: impl Iterator<Item = Option<&'a str>>,
+    ) -> Result<(), ArrowError> {
         let mut line = String::new();
         for (at, value) in values.enumerate() {
             if at > 0 {

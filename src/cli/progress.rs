@@ -52,10 +52,8 @@ fn rows_read(job: &JobInfo) -> u64 {
 }
 
 fn update(bar: &ProgressBar, jobs: &[JobInfo]) {
-    let sources: Vec<&JobInfo> = jobs
-        .iter()
-        .filter(|job| job.kind == "source" && !job.operators.is_empty())
-        .collect();
+    let sources: Vec<&JobInfo> =
+        jobs.iter().filter(|job| job.kind == "source" && !job.operators.is_empty()).collect();
     let read: u64 = sources.iter().map(|job| rows_read(job)).sum();
     let totals: Option<Vec<u64>> = sources.iter().map(|job| job.backfill.1).collect();
     let total = totals.map(|totals| totals.into_iter().sum::<u64>()).filter(|total| *total > 0);

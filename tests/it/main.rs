@@ -5,8 +5,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod clients;
+mod consistency;
 mod database;
+mod examples;
+mod explain;
+mod nexmark;
 mod oracle;
 mod slt;
 mod text;
+mod tidy;
 mod twin;

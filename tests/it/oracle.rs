@@ -48,7 +48,9 @@ impl Step {
             Self::Table(_) => false,
             // A view on a view that was refused, too.
             Self::View { .. } => matches!(sqlstate, "0A000" | "42P01"),
-            Self::Insert { .. } | Self::Change(_) => matches!(sqlstate, "23505" | "23502" | "25P02"),
+            Self::Insert { .. } | Self::Change(_) => {
+                matches!(sqlstate, "23505" | "23502" | "25P02")
+            }
         }
     }
 }
@@ -63,12 +65,12 @@ struct Case {
 impl Case {
     fn from_seed(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let setup = Setup {
-            parallelism: [1, 2, 4][rng.random_range(0..3)],
-            small: rng.random_bool(0.5),
-        };
-        let tables: Vec<Table> = (0..rng.random_range(2..=3)).map(|n| Table::random(&mut rng, n)).collect();
-        let mut steps: Vec<Step> = tables.iter().map(|table| Step::Table(table.definition())).collect();
+        let setup =
+            Setup { parallelism: [1, 2, 4][rng.random_range(0..3)], small: rng.random_bool(0.5) };
+        let tables: Vec<Table> =
+            (0..rng.random_range(2..=3)).map(|n| Table::random(&mut rng, n)).collect();
+        let mut steps: Vec<Step> =
+            tables.iter().map(|table| Step::Table(table.definition())).collect();
         let mut known: Vec<query::Relation> = tables.iter().map(Table::relation).collect();
         let mut views = 0;
         let changes = rng.random_range(6..14);
@@ -106,7 +108,10 @@ impl Case {
         run_for(60, "a case", run)
     }
 
-    async fn run_on(&self, database: &std::sync::Arc<millstream_sql::session::Database>) -> Result<(), String> {
+    async fn run_on(
+        &self,
+        database: &std::sync::Arc<millstream_sql::session::Database>,
+    ) -> Result<(), String> {
         let mut client = Client::new(database);
         let mut views = Views::default();
         for step in &self.steps {

@@ -51,7 +51,10 @@ impl Views {
             let batch = client.try_query(&view.query).await;
             let batch = batch.map_err(|error| format!("twin of {}: {error}", view.name))?;
             same(&held, &batch).map_err(|difference| {
-                format!("view {} is not its query's answer\n{difference}\n{}", view.name, view.query)
+                format!(
+                    "view {} is not its query's answer\n{difference}\n{}",
+                    view.name, view.query
+                )
             })?;
         }
         self.views.retain(|view| !gone.contains(view));
@@ -89,7 +92,8 @@ fn after_words<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
     for word in words {
         rest = rest.trim_start();
         let head = rest.get(..word.len())?;
-        if !head.eq_ignore_ascii_case(word) || !rest[word.len()..].starts_with(char::is_whitespace) {
+        if !head.eq_ignore_ascii_case(word) || !rest[word.len()..].starts_with(char::is_whitespace)
+        {
             return None;
         }
         rest = &rest[word.len()..];
@@ -108,7 +112,8 @@ pub fn same(left: &Rows, right: &Rows) -> Result<(), String> {
     let (sorted_left, sorted_right) = (sorted(left, &floats), sorted(right, &floats));
     let equal = |(left, right): (&Row, &Row)| {
         left.len() == right.len()
-            && (0..left.len()).all(|column| same_value(&left[column], &right[column], floats[column]))
+            && (0..left.len())
+                .all(|column| same_value(&left[column], &right[column], floats[column]))
     };
     let same_length = sorted_left.len() == sorted_right.len();
     if same_length && sorted_left.iter().zip(&sorted_right).all(equal) {
@@ -122,7 +127,8 @@ type Row = Vec<Option<String>>;
 /// By exact columns first, so that floats that differ a little meet their like.
 fn sorted(rows: &Rows, floats: &[bool]) -> Vec<Row> {
     let mut rows = rows.rows.clone();
-    let number = |value: &Option<String>| value.as_deref().and_then(|text| text.parse::<f64>().ok());
+    let number =
+        |value: &Option<String>| value.as_deref().and_then(|text| text.parse::<f64>().ok());
     rows.sort_by(|left, right| {
         let exact = |row: &Row| -> Row {
             row.iter().zip(floats).filter(|(_, float)| !**float).map(|(v, _)| v.clone()).collect()
@@ -170,7 +176,8 @@ fn difference(left: &[Row], right: &[Row]) -> String {
         left_over
     };
     let mut text = String::new();
-    for (sign, rows) in [("view only", without(left, right)), ("batch only", without(right, left))] {
+    for (sign, rows) in [("view only", without(left, right)), ("batch only", without(right, left))]
+    {
         for row in rows.iter().take(20) {
             text.push_str(&format!("  {sign}: {row}\n"));
         }
@@ -196,7 +203,9 @@ fn sees_differences() {
     run(async {
         let database = Setup::parallel(1).open();
         let mut client = Client::new(&database);
-        client.execute("CREATE TABLE t (a INT); CREATE MATERIALIZED VIEW v AS SELECT a FROM t").await;
+        client
+            .execute("CREATE TABLE t (a INT); CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+            .await;
         client.execute("INSERT INTO t VALUES (1), (2), (2)").await;
         let mut views = Views::default();
         views.note("CREATE MATERIALIZED VIEW v AS SELECT a FROM t");

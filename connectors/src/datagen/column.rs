@@ -17,8 +17,8 @@ use super::{ColumnOptions, Kind};
 use crate::format::convert::{parse_column, type_name};
 
 const WORDS: &[&str] = &[
-    "apple", "river", "stone", "quiet", "amber", "cloud", "north", "paper", "seven", "light", "garden",
-    "silver", "bridge", "ocean", "early", "green", "market", "winter", "yellow", "road",
+    "apple", "river", "stone", "quiet", "amber", "cloud", "north", "paper", "seven", "light",
+    "garden", "silver", "bridge", "ocean", "early", "green", "market", "winter", "yellow", "road",
 ];
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -90,7 +90,8 @@ impl Column {
         match &self.values {
             Values::Sequence { start, step, .. } => {
                 let value = |row: u64| start.saturating_add(step.saturating_mul(i128::from(row)));
-                let values = rows.iter().zip(&dice).map(|(&row, dice)| dice.as_ref().map(|_| value(row)));
+                let values =
+                    rows.iter().zip(&dice).map(|(&row, dice)| dice.as_ref().map(|_| value(row)));
                 numbers::build(values, data_type)
             }
             Values::Number { min, max } => {
@@ -99,7 +100,8 @@ impl Column {
             }
             Values::FloatSequence { start, step, .. } => {
                 let values = rows.iter().zip(&dice);
-                let values = values.map(|(&row, dice)| dice.as_ref().map(|_| start + step * row as f64));
+                let values =
+                    values.map(|(&row, dice)| dice.as_ref().map(|_| start + step * row as f64));
                 cast(&values.collect::<Float64Array>(), data_type)
             }
             Values::Float { min, max } => {
@@ -124,15 +126,16 @@ impl Column {
             Values::Bytes(length) => {
                 let mut builder = BinaryBuilder::new();
                 for dice in &mut dice {
-                    let bytes = dice.as_mut().map(|dice| {
-                        (0..*length).map(|_| dice.next() as u8).collect::<Vec<u8>>()
-                    });
+                    let bytes = dice
+                        .as_mut()
+                        .map(|dice| (0..*length).map(|_| dice.next() as u8).collect::<Vec<u8>>());
                     builder.append_option(bytes);
                 }
                 cast(&builder.finish(), data_type)
             }
             Values::Choice(values) => {
-                let places = dice.iter_mut().map(|d| Some(d.as_mut()?.below(values.len() as u64) as u32));
+                let places =
+                    dice.iter_mut().map(|d| Some(d.as_mut()?.below(values.len() as u64) as u32));
                 take(values, &places.collect::<UInt32Array>(), None)
             }
             Values::List(element, length) => list(element, *length, rows, &mut dice),
@@ -229,11 +232,14 @@ fn choice(data_type: &DataType, options: &ColumnOptions) -> Result<Values, Strin
     let list: Option<Vec<serde_json::Value>> = serde_json::from_str(text).ok();
     let values: Vec<Option<String>> = match list {
         None => text.split(',').map(|value| Some(value.trim().to_string())).collect(),
-        Some(list) => list.into_iter().map(|value| match value {
-            serde_json::Value::Null => None,
-            serde_json::Value::String(text) => Some(text),
-            other => Some(other.to_string()),
-        }).collect(),
+        Some(list) => list
+            .into_iter()
+            .map(|value| match value {
+                serde_json::Value::Null => None,
+                serde_json::Value::String(text) => Some(text),
+                other => Some(other.to_string()),
+            })
+            .collect(),
     };
     if values.is_empty() {
         return Err("option \"values\" is empty".into());
@@ -262,9 +268,14 @@ fn sequence(data_type: &DataType, options: &ColumnOptions, rate: f64) -> Result<
             _ => numbers::parse(text, counted)?,
         };
     }
-    let parse = |text: &Option<String>| text.as_deref().map(|t| numbers::parse(t, counted)).transpose();
+    let parse =
+        |text: &Option<String>| text.as_deref().map(|t| numbers::parse(t, counted)).transpose();
     let (start, end) = (parse(&options.start)?.unwrap_or(first), parse(&options.end)?);
-    if step == 0 || end.is_some_and(|end| (end - start) / step < 0 || (end - start).signum() * step.signum() < 0) {
+    if step == 0
+        || end.is_some_and(|end| {
+            (end - start) / step < 0 || (end - start).signum() * step.signum() < 0
+        })
+    {
         return Err("the sequence has no value: see options start, end and step".into());
     }
     Ok(Values::Sequence { start, step, end })
@@ -286,7 +297,11 @@ fn random(
             text.as_deref().map(|text| numbers::parse(text, data_type)).transpose()
         };
         let (low, high) = (given(&options.min)?, given(&options.max)?);
-        min = low.unwrap_or(if high.is_some_and(|high| high < min) { i128::from(i64::MIN) } else { min });
+        min = low.unwrap_or(if high.is_some_and(|high| high < min) {
+            i128::from(i64::MIN)
+        } else {
+            min
+        });
         max = high.unwrap_or(if min > max { min.saturating_add(max) } else { max });
         return match min <= max {
             true => Ok(Values::Number { min, max }),
@@ -329,4 +344,3 @@ fn float(text: &Option<String>, default: f64) -> Result<f64, String> {
         Some(text) => text.trim().parse().map_err(|_| format!("\"{text}\" is no number")),
     }
 }
-

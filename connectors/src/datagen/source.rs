@@ -42,7 +42,8 @@ impl Source for DatagenSource {
         from: Offset,
         projection: &[usize],
     ) -> Result<Box<dyn SplitReader>> {
-        let numbers = split.0.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+        let numbers =
+            split.0.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
         let Some((split, splits)) = numbers else {
             return Err(EngineError::internal(format!("no split of a datagen source: {split}")));
         };

@@ -7,7 +7,10 @@ use arrow::util::pretty::pretty_format_batches;
 use super::*;
 use crate::testing::{check_source, read_all};
 
-fn make(columns: Vec<(&str, DataType)>, options: &[(&str, &str)]) -> Result<(Arc<dyn Source>, SchemaRef)> {
+fn make(
+    columns: Vec<(&str, DataType)>,
+    options: &[(&str, &str)],
+) -> Result<(Arc<dyn Source>, SchemaRef)> {
     let fields = columns.into_iter().map(|(name, data_type)| Field::new(name, data_type, true));
     let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let options = options.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
@@ -84,7 +87,15 @@ fn kinds() {
     ];
     let (source, schema) = make(columns, &options).unwrap();
     let (rows, _) = read_all(source.as_ref(), &schema).unwrap();
-    expect_test::expect![[r#""#]].assert_eq(&pretty_format_batches(&[rows]).unwrap().to_string());
+    expect_test::expect![[r#"
+        +----+-------+--------+------+----------+---------------------+----------------------------+
+        | id | state | amount | temp | note     | at                  | seen                       |
+        +----+-------+--------+------+----------+---------------------+----------------------------+
+        | 10 | off   | 1.75   | 0.0  | ocean ap | 2015-07-15T00:00:00 | 2019-12-31T23:14:25.584332 |
+        | 11 | off   | 1.80   | 0.5  | apple ap | 2015-07-15T00:01:00 | 2019-12-31T23:48:33.208385 |
+        | 12 | on    | 1.72   | 1.0  | apple ye | 2015-07-15T00:02:00 | 2019-12-31T23:49:25.054235 |
+        | 13 | on    | 1.81   | 1.5  | early br | 2015-07-15T00:03:00 | 2019-12-31T23:16:56.953164 |
+        +----+-------+--------+------+----------+---------------------+----------------------------+"#]].assert_eq(&pretty_format_batches(&[rows]).unwrap().to_string());
 }
 
 #[test]
@@ -94,7 +105,8 @@ fn a_sequence_with_an_end_bounds_the_source() {
     assert!(source.is_bounded());
     let (rows, _) = read_all(source.as_ref(), &schema).unwrap();
     assert_eq!(rows.column(0).as_primitive::<Int64Type>().values(), &[1, 2, 3, 4, 5]);
-    let (source, schema) = make(vec![("id", DataType::Int64)], &[("rows-per-second", "0")]).unwrap();
+    let (source, schema) =
+        make(vec![("id", DataType::Int64)], &[("rows-per-second", "0")]).unwrap();
     assert!(!source.is_bounded());
     check_source(source.as_ref(), &schema);
 }

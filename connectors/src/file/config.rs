@@ -106,7 +106,8 @@ impl SourceConfig {
         if let (Location::Directory(_, only), None) = (&mut location, named) {
             *only = Some(format);
         }
-        let byte = |name, text: &Option<String>| text.as_deref().map(|t| one_byte(name, t)).transpose();
+        let byte =
+            |name, text: &Option<String>| text.as_deref().map(|t| one_byte(name, t)).transpose();
         let dialect = CsvDialect {
             delimiter: byte("csv.delimiter", &options.delimiter)?.unwrap_or(b','),
             quote: byte("csv.quote", &options.quote)?.unwrap_or(b'"'),
@@ -152,7 +153,9 @@ impl Location {
             Self::File(path) => format_of(path).ok_or_else(unknown),
             Self::Glob(pattern) => match format_of(Path::new(pattern)) {
                 Some(format) => Ok(format),
-                None => self.files()?.iter().find_map(|(_, path)| format_of(path)).ok_or_else(unknown),
+                None => {
+                    self.files()?.iter().find_map(|(_, path)| format_of(path)).ok_or_else(unknown)
+                }
             },
             Self::Directory(..) => {
                 self.files()?.iter().find_map(|(_, path)| format_of(path)).ok_or_else(unknown)
@@ -173,7 +176,9 @@ impl Location {
             }
             Self::Glob(pattern) => {
                 let found = glob::glob(pattern).map_err(|error| {
-                    EngineError::InvalidOption(format!("file source: wrong glob \"{pattern}\": {error}"))
+                    EngineError::InvalidOption(format!(
+                        "file source: wrong glob \"{pattern}\": {error}"
+                    ))
                 })?;
                 for path in found {
                     let path = path.map_err(|error| failed(pattern, &error))?;
@@ -301,7 +306,9 @@ impl SinkConfig {
         let options: SinkOptions = parse_options("file sink", options)?;
         let format = named_format(options.format.as_deref(), options.encode.as_deref())?;
         let Some(format) = format else {
-            return Err(invalid("file sink: option \"format\" is missing: json, csv, parquet or arrow"));
+            return Err(invalid(
+                "file sink: option \"format\" is missing: json, csv, parquet or arrow",
+            ));
         };
         let changelog = match options.kind.as_deref().map(str::to_ascii_lowercase).as_deref() {
             None | Some("append-only") => options.changelog,

@@ -6,9 +6,10 @@
 //!   commit ─► part-<task>-<epoch>-<n>.<format>        visible
 //! ```
 //!
-//! A rename is atomic, and done again it finds its work done. What a dead writer left open is removed when a writer opens
-//! in the directory; what it prepared may still be committed, and is removed at the first commit of a later writer's own
-//! output, when recovery has committed all that it ever will. A lock tells the dead from the living.
+//! A rename is atomic, and done again it finds its work done. What a dead writer left open is
+//! removed when a writer opens in the directory; what it prepared may still be committed, and is
+//! removed at the first commit of a later writer's own output, when recovery has committed all that
+//! it ever will. A lock tells the dead from the living.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -131,24 +132,29 @@ impl Shared {
 
     fn commit(&self, names: &Prepared) -> Result<()> {
         let (hidden, visible) = (self.path(&names.prepared), self.path(&names.visible));
-        let exists = |path: &Path| {
-            path.try_exists().map_err(|error| failed("looking for", path, &error))
-        };
+        let exists =
+            |path: &Path| path.try_exists().map_err(|error| failed("looking for", path, &error));
         match (exists(&hidden)?, exists(&visible)?) {
             (true, false) => fs::rename(&hidden, &visible)
                 .map_err(|error| failed("making visible", &visible, &error))?,
             (false, true) => {}
-            (true, true) => return Err(failed("making visible", &visible, &"another file has its name")),
-            (false, false) => return Err(failed("making visible", &visible, &"the prepared file is gone")),
+            (true, true) => {
+                return Err(failed("making visible", &visible, &"another file has its name"));
+            }
+            (false, false) => {
+                return Err(failed("making visible", &visible, &"the prepared file is gone"));
+            }
         }
         self.prepared.lock().remove(&names.prepared);
         Ok(())
     }
 
-    /// Removes hidden files of this kind whose writer is dead: its lock is free. A file that cannot be removed is left.
+    /// Removes hidden files of this kind whose writer is dead: its lock is free. A file that cannot
+    /// be removed is left.
     fn remove_dead(&self, kind: &str) -> Result<()> {
         let directory = &self.config.directory;
-        let entries = fs::read_dir(directory).map_err(|error| failed("listing", directory, &error))?;
+        let entries =
+            fs::read_dir(directory).map_err(|error| failed("listing", directory, &error))?;
         for entry in entries {
             let entry = entry.map_err(|error| failed("listing", directory, &error))?;
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -190,7 +196,8 @@ struct FileSinkWriter {
 impl FileSinkWriter {
     fn part(&mut self) -> Result<&mut Part> {
         if self.open.is_none() {
-            let name = format!("{IN_PROGRESS}{}-{}-{}", self.shared.instance, self.task, self.count);
+            let name =
+                format!("{IN_PROGRESS}{}-{}-{}", self.shared.instance, self.task, self.count);
             let path = self.shared.path(&name);
             self.count += 1;
             let fail = |error: io::Error| failed("creating", &path, &error);
@@ -198,7 +205,8 @@ impl FileSinkWriter {
             let writer = file.try_clone().map_err(fail)?;
             let (output, bytes) =
                 FileOutput::new(writer, self.shared.config.compression).map_err(fail)?;
-            let encoder = encoder(self.shared.config.format, &self.shared.schema, Box::new(output))?;
+            let encoder =
+                encoder(self.shared.config.format, &self.shared.schema, Box::new(output))?;
             self.open = Some(Part { name, encoder, file, rows: 0, bytes });
         }
         self.open.as_mut().ok_or_else(|| EngineError::internal("a part was opened"))
@@ -232,7 +240,8 @@ impl FileSinkWriter {
             return Err(EngineError::InvalidOption(message.into()));
         }
         let repeated = (0_u32..).zip(weights);
-        let repeated = repeated.flat_map(|(row, &n)| std::iter::repeat_n(row, n.unsigned_abs() as usize));
+        let repeated =
+            repeated.flat_map(|(row, &n)| std::iter::repeat_n(row, n.unsigned_abs() as usize));
         Ok(take_record_batch(batch.rows(), &UInt32Array::from_iter_values(repeated))?)
     }
 }

@@ -112,8 +112,9 @@ pub(crate) fn infer_schema(config: &SourceConfig) -> Result<SchemaRef> {
             let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
             match config.format {
                 Format::Csv => infer::from_csv(&config.dialect, &records, config.header),
-                _ => infer::from_json(&records)
-                    .map_err(|error| EngineError::InvalidOption(format!("{name}: {error}; list the columns")))?,
+                _ => infer::from_json(&records).map_err(|error| {
+                    EngineError::InvalidOption(format!("{name}: {error}; list the columns"))
+                })?,
             }
         }
     };

@@ -46,7 +46,11 @@ fn bid_rows(rows: std::ops::Range<i64>) -> RecordBatch {
     let time = |row: i64| 1_436_918_400_000_000 + row * 1_000;
     let columns: Vec<ArrayRef> = vec![
         Arc::new(Int64Array::from_iter_values(rows.clone())),
-        Arc::new(rows.clone().map(|row| Some(format!("channel number {row}"))).collect::<StringViewArray>()),
+        Arc::new(
+            rows.clone()
+                .map(|row| Some(format!("channel number {row}")))
+                .collect::<StringViewArray>(),
+        ),
         Arc::new(TimestampMicrosecondArray::from_iter_values(rows.map(time))),
     ];
     RecordBatch::try_new(bids(), columns).unwrap()
@@ -55,9 +59,21 @@ fn bid_rows(rows: std::ops::Range<i64>) -> RecordBatch {
 /// The same rows as another system writes them: plain strings, milliseconds, another order, a column more.
 fn write_parquet(path: &Path, rows: std::ops::Range<i64>, group: usize) {
     let columns: Vec<(&str, ArrayRef)> = vec![
-        ("at", Arc::new(TimestampMillisecondArray::from_iter_values(rows.clone().map(|row| 1_436_918_400_000 + row)))),
+        (
+            "at",
+            Arc::new(TimestampMillisecondArray::from_iter_values(
+                rows.clone().map(|row| 1_436_918_400_000 + row),
+            )),
+        ),
         ("more", Arc::new(Float64Array::from_iter_values(rows.clone().map(|row| row as f64)))),
-        ("Channel", Arc::new(rows.clone().map(|row| Some(format!("channel number {row}"))).collect::<StringArray>())),
+        (
+            "Channel",
+            Arc::new(
+                rows.clone()
+                    .map(|row| Some(format!("channel number {row}")))
+                    .collect::<StringArray>(),
+            ),
+        ),
         ("auction", Arc::new(Int64Array::from_iter_values(rows))),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
@@ -104,7 +120,8 @@ fn parquet_columns_by_name_and_bad_rows() {
         ("b", Arc::new(StringArray::from(vec![Some("p"), Some("q"), Some("r"), None]))),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(&file).unwrap(), batch.schema(), None).unwrap();
+    let mut writer =
+        ArrowWriter::try_new(File::create(&file).unwrap(), batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     let schema: SchemaRef = Arc::new(Schema::new(vec![
@@ -115,8 +132,18 @@ fn parquet_columns_by_name_and_bad_rows() {
     let source = source(&schema, &[("path", &file), ("file.split.num", "1")]);
     check_source(source.as_ref(), &schema);
     let (rows, bad) = shown(source.as_ref(), &schema);
-    expect_test::expect![[r#""#]].assert_eq(&rows);
-    expect_test::expect![[r#""#]].assert_eq(&bad.replace(&file, "FILE"));
+    expect_test::expect![[r#"
+        +---+---+---------+
+        | b | a | missing |
+        +---+---+---------+
+        | p | 1 |         |
+        | r |   |         |
+        +---+---+---------+"#]]
+    .assert_eq(&rows);
+    expect_test::expect![[r#"
+        FILE:2: column "a": "x" is no value of type BIGINT [a: x, b: q]
+        FILE:4: column "b" is NULL, which it may not be [a: 4, b: NULL]"#]]
+    .assert_eq(&bad.replace(&file, "FILE"));
 }
 
 #[test]
@@ -135,7 +162,8 @@ fn broken_parquet_is_an_error_that_names_the_file() {
         assert!(error.to_string().contains(&file), "{error}");
     }
     let gone = path(&directory, "gone.parquet");
-    let error = FileConnector.source(&bids(), &options(&[("path", &gone)])).unwrap_err().to_string();
+    let error =
+        FileConnector.source(&bids(), &options(&[("path", &gone)])).unwrap_err().to_string();
     assert!(error.contains(&gone), "{error}");
 }
 
@@ -169,30 +197,58 @@ fn write_compressed(directory: &TempDir, name: &str, text: &str) -> Vec<String> 
     names.to_vec()
 }
 
+/// Reads each file, checks the contract, and that all give the same.
+fn shown_alike(names: &[String]) -> (String, String) {
+    let all = names.iter().map(|name| {
+        let source = source(&bids(), &[("path", name)]);
+        check_source(source.as_ref(), &bids());
+        let (rows, bad) = shown(source.as_ref(), &bids());
+        (rows, bad.replace(name, "FILE"))
+    });
+    let mut all: Vec<_> = all.collect();
+    all.dedup();
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
 #[test]
 fn csv_files() {
     let directory = TempDir::new().unwrap();
-    let names = write_compressed(&directory, "bids.csv", CSV);
-    for name in names {
-        let source = source(&bids(), &[("path", &name)]);
-        check_source(source.as_ref(), &bids());
-        let (rows, bad) = shown(source.as_ref(), &bids());
-        expect_test::expect![[r#""#]].assert_eq(&rows);
-        expect_test::expect![[r#""#]].assert_eq(&bad.replace(&name, "FILE"));
-    }
+    let (rows, bad) = shown_alike(&write_compressed(&directory, "bids.csv", CSV));
+    expect_test::expect![[r#"
+        +---------+---------+---------------------+
+        | auction | channel | at                  |
+        +---------+---------+---------------------+
+        | 1       | Google  | 2015-07-15T00:00:00 |
+        | 3       | a       | 2015-07-15T00:00:02 |
+        |         | b       |                     |
+        | 5       | Apple   | 2015-07-15T00:00:04 |
+        |         |         |                     |
+        +---------+---------+---------------------+"#]]
+    .assert_eq(&rows);
+    expect_test::expect![[r#"
+        FILE:3: column "auction": "two" is no value of type BIGINT [2015-07-15 00:00:01,two,Google,x]
+        FILE:6: incorrect number of fields: expected 4 got 2 [2015-07-15 00:00:03,4]"#]]
+    .assert_eq(&bad);
 }
 
 #[test]
 fn json_files() {
     let directory = TempDir::new().unwrap();
-    let names = write_compressed(&directory, "bids.json", JSON);
-    for name in names {
-        let source = source(&bids(), &[("path", &name)]);
-        check_source(source.as_ref(), &bids());
-        let (rows, bad) = shown(source.as_ref(), &bids());
-        expect_test::expect![[r#""#]].assert_eq(&rows);
-        expect_test::expect![[r#""#]].assert_eq(&bad.replace(&name, "FILE"));
-    }
+    let (rows, bad) = shown_alike(&write_compressed(&directory, "bids.json", JSON));
+    expect_test::expect![[r#"
+        +---------+------------+---------------------+
+        | auction | channel    | at                  |
+        +---------+------------+---------------------+
+        | 1       | Google     | 2015-07-15T00:00:00 |
+        | 3       | {"a": [1]} |                     |
+        |         |            | 2015-07-15T00:00:04 |
+        +---------+------------+---------------------+"#]]
+    .assert_eq(&rows);
+    expect_test::expect![[r#"
+        FILE:2: column "auction": "two" is no value of type BIGINT [{"auction": "two"}]
+        FILE:5: the line ends inside an object [{"auction": 4]"#]]
+    .assert_eq(&bad);
 }
 
 #[test]
@@ -207,13 +263,18 @@ fn csv_headers() {
         let source = source(&two, &pairs);
         let (rows, bad) = read_all(source.as_ref(), &two).map_err(|error| error.to_string())?;
         assert_eq!(bad, []);
-        let column = |place: usize| rows.column(place).as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec();
+        let column = |place: usize| {
+            rows.column(place).as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec()
+        };
         Ok::<_, String>((column(0), column(1)))
     };
     assert_eq!(read("b,x,A\n1,2,3\n", &[]), Ok((vec![3], vec![1])));
     assert_eq!(read("p,q\n1,2\n", &[]), Ok((vec![1], vec![2])));
     assert_eq!(read("1,2\n3,4", &[("csv.header", "false")]), Ok((vec![1, 3], vec![2, 4])));
-    assert_eq!(read("1|2", &[("without_header", "true"), ("delimiter", "|")]), Ok((vec![1], vec![2])));
+    assert_eq!(
+        read("1|2", &[("without_header", "true"), ("delimiter", "|")]),
+        Ok((vec![1], vec![2]))
+    );
     assert_eq!(read("", &[]), Ok((vec![], vec![])));
     assert_eq!(read("a,b\n", &[]), Ok((vec![], vec![])));
     let error = read("a,x,y\n1,2,3\n", &[]).unwrap_err();
@@ -244,10 +305,14 @@ broken
 {"id": 2, "name": "x"}
 "#;
     let inferred = infer("a.json", json);
-    expect_test::expect![[r#""#]].assert_eq(&inferred);
+    expect_test::expect![[
+        r#"id Int64, p Struct("x": Float64), at Timestamp(µs), l List(Utf8View), name Utf8View"#
+    ]]
+    .assert_eq(&inferred);
     write_parquet(&directory.path().join("b.parquet"), 0..10, 5);
     let inferred = infer("b.parquet", b"");
-    expect_test::expect![[r#""#]].assert_eq(&inferred);
+    expect_test::expect!["at Timestamp(µs), more Float64, Channel Utf8View, auction Int64"]
+        .assert_eq(&inferred);
 }
 
 #[test]
@@ -255,8 +320,10 @@ fn arrow_files_and_streams() {
     let directory = TempDir::new().unwrap();
     let (file, stream) = (path(&directory, "a.arrow"), path(&directory, "b.arrow"));
     let batches = [bid_rows(0..100), bid_rows(100..101), bid_rows(101..400)];
-    let mut to_file = arrow::ipc::writer::FileWriter::try_new(File::create(&file).unwrap(), &bids()).unwrap();
-    let mut to_stream = arrow::ipc::writer::StreamWriter::try_new(File::create(&stream).unwrap(), &bids()).unwrap();
+    let mut to_file =
+        arrow::ipc::writer::FileWriter::try_new(File::create(&file).unwrap(), &bids()).unwrap();
+    let mut to_stream =
+        arrow::ipc::writer::StreamWriter::try_new(File::create(&stream).unwrap(), &bids()).unwrap();
     for batch in &batches {
         to_file.write(batch).unwrap();
         to_stream.write(batch).unwrap();
@@ -304,8 +371,56 @@ fn a_bad_line_has_its_number_after_a_seek() {
     let source = source(&bids(), &[("path", &file)]);
     let from = (Offset(6), None);
     let stretch =
-        read_split(source.as_ref(), &bids(), &Split(file.as_str().into()), from, &[0], (10, 10)).unwrap();
+        read_split(source.as_ref(), &bids(), &Split(file.as_str().into()), from, &[0], (10, 10))
+            .unwrap();
     assert_eq!(stretch.rows.num_rows(), 1);
     assert_eq!(stretch.bad[0].position, format!("{file}:5"));
     assert_eq!(stretch.bad[0].row, "bad");
+}
+
+#[test]
+#[ignore]
+fn speed() {
+    use crate::Connector as _;
+    let directory = TempDir::new().unwrap();
+    let o = options(&[
+        ("nexmark.table.type", "bid"),
+        ("nexmark.event.num", "1000000"),
+        ("nexmark.split.num", "1"),
+    ]);
+    let schema = crate::nexmark::NexmarkConnector.infer_schema(&o).unwrap();
+    let generator = crate::nexmark::NexmarkConnector.source(&schema, &o).unwrap();
+    let (rows, _) = read_all(generator.as_ref(), &schema).unwrap();
+    for format in ["parquet", "arrow", "csv", "json"] {
+        let folder = path(&directory, format);
+        let sink = FileConnector
+            .sink(&schema, &options(&[("path", &folder), ("format", format)]))
+            .unwrap();
+        let mut writer = sink.writer(0, 1).unwrap();
+        let start = std::time::Instant::now();
+        for from in (0..rows.num_rows()).step_by(8192) {
+            let part = rows.slice(from, 8192.min(rows.num_rows() - from));
+            writer.write(&millstream_engine::ChangeBatch::insert(part)).unwrap();
+        }
+        sink.commit(&writer.prepare(millstream_engine::Epoch(1)).unwrap()).unwrap();
+        let written = start.elapsed().as_secs_f64();
+        let source = source(&schema, &[("path", &folder), ("watch", "false")]);
+        for columns in [vec![0, 1, 2, 5], (0..7).collect()] {
+            let start = std::time::Instant::now();
+            let mut n = 0;
+            for split in source.list_splits().unwrap() {
+                let mut reader = source.open(&split, Offset(0), &columns).unwrap();
+                while let millstream_engine::source::Polled::Rows { rows, .. } =
+                    reader.poll(8192, None).unwrap()
+                {
+                    n += rows.num_rows();
+                }
+            }
+            let t = start.elapsed().as_secs_f64();
+            eprintln!(
+                "{format} {columns:?}: {n} rows, write {written:.2} s, read {t:.3} s, {:.2} M rows/s",
+                n as f64 / t / 1e6
+            );
+        }
+    }
 }

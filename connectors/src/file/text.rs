@@ -110,8 +110,7 @@ impl SplitReader for TextReader {
         }
         let whole: Vec<_> =
             records.iter().filter(|r| r.fault.is_none()).map(|r| r.range.clone()).collect();
-        let (good, undecoded) =
-            decode_records(self.decoder.as_mut(), self.records.text(), &whole);
+        let (good, undecoded) = decode_records(self.decoder.as_mut(), self.records.text(), &whole);
         let mut bad: Vec<(Record, String)> = Vec::new();
         if whole.len() < records.len() || !undecoded.is_empty() {
             let mut undecoded = undecoded.into_iter().peekable();

@@ -1,11 +1,14 @@
 //! The columns of a columnar file as the columns of a source: by name, cast, missing ones NULL.
 //!
-//! A value that cannot be cast, and a NULL where none may be, makes its row bad. Such columns are read even when nobody
-//! asked for them, so that which rows are bad does not depend on the projection.
+//! A value that cannot be cast, and a NULL where none may be, makes its row bad. Such columns are
+//! read even when nobody asked for them, so that which rows are bad does not depend on the
+//! projection.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
+};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
@@ -75,11 +78,19 @@ impl Adapter {
             place: found[column].and_then(|place| read.binary_search(&place).ok()),
         });
         let made = made.collect();
-        Ok(Self { read, made, wanted: projection.len(), schema: project_schema(schema, projection) })
+        Ok(Self {
+            read,
+            made,
+            wanted: projection.len(),
+            schema: project_schema(schema, projection),
+        })
     }
 
     /// A batch of `read` columns as the columns asked for, without the bad rows.
-    pub(crate) fn finish(&self, batch: &RecordBatch) -> Result<(RecordBatch, Vec<BadRow>), ArrowError> {
+    pub(crate) fn finish(
+        &self,
+        batch: &RecordBatch,
+    ) -> Result<(RecordBatch, Vec<BadRow>), ArrowError> {
         let rows = batch.num_rows();
         let mut faults: Vec<Option<String>> = Vec::new();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.made.len());
@@ -153,7 +164,9 @@ fn check_column(file: &Schema, field: &Field, found: Option<usize>, name: &str) 
     let column = field.name();
     let wanted = type_name(field.data_type());
     let message = match found.map(|place| file.field(place).data_type()) {
-        None if !field.is_nullable() => format!("{name} has no column \"{column}\", which is NOT NULL"),
+        None if !field.is_nullable() => {
+            format!("{name} has no column \"{column}\", which is NOT NULL")
+        }
         Some(given) if !can_cast_types(given, field.data_type()) => {
             format!("column \"{column}\" of {name} is {given}, which is no {wanted}")
         }
@@ -192,7 +205,10 @@ fn note_faults(field: &Field, given: &ArrayRef, made: &ArrayRef, faults: &mut [O
         if given.is_valid(row) {
             let value = array_value_to_string(given, row).unwrap_or_default();
             let wanted = type_name(field.data_type());
-            *fault = Some(format!("column \"{}\": \"{value}\" is no value of type {wanted}", field.name()));
+            *fault = Some(format!(
+                "column \"{}\": \"{value}\" is no value of type {wanted}",
+                field.name()
+            ));
         } else if !field.is_nullable() {
             *fault = Some(format!("column \"{}\" is NULL, which it may not be", field.name()));
         }

@@ -29,7 +29,8 @@ fn batches(
         let reader = FileReader::try_new(file, projection).map_err(|error| broken(name, &error))?;
         Ok((reader.schema(), Box::new(reader)))
     } else {
-        let reader = StreamReader::try_new(file, projection).map_err(|error| broken(name, &error))?;
+        let reader =
+            StreamReader::try_new(file, projection).map_err(|error| broken(name, &error))?;
         Ok((reader.schema(), Box::new(reader)))
     }
 }

@@ -41,7 +41,10 @@ impl ColumnarReader {
                 let rows = usize::try_from(*left).unwrap_or(usize::MAX).min(rows_max);
                 *left -= rows as u64;
                 let options = RecordBatchOptions::new().with_row_count(Some(rows));
-                let schema = millstream_engine::change_batch::project_schema(&arrow::datatypes::Schema::empty(), &[]);
+                let schema = millstream_engine::change_batch::project_schema(
+                    &arrow::datatypes::Schema::empty(),
+                    &[],
+                );
                 return Ok(Some(RecordBatch::try_new_with_options(schema, Vec::new(), &options)?));
             }
             Rows::Batches(batches) => batches,
@@ -80,7 +83,11 @@ impl SplitReader for ColumnarReader {
         let bad = bad.into_iter().map(|bad| RowError {
             relation: String::new(),
             operator: "file".into(),
-            position: format!("{}:{}", self.name, (self.row_number)(self.position + bad.row as u64)),
+            position: format!(
+                "{}:{}",
+                self.name,
+                (self.row_number)(self.position + bad.row as u64)
+            ),
             message: bad.message,
             row: bad.text,
             weight: 1,

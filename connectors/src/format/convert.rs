@@ -1,7 +1,8 @@
 //! Text to values, for the types that Arrow's readers do not read the way PostgreSQL's users expect.
 //!
-//! Integers are whole or wrong (Arrow's JSON reader cuts off `1.5`), decimals round, booleans have PostgreSQL's words,
-//! timestamps are ISO 8601 or milliseconds since 1970, `bytea` is `\x` and hex digits or plain text.
+//! Integers are whole or wrong (Arrow's JSON reader cuts off `1.5`), decimals round, booleans have
+//! PostgreSQL's words, timestamps are ISO 8601 or milliseconds since 1970, `bytea` is `\x` and hex
+//! digits or plain text.
 
 use std::sync::Arc;
 
@@ -226,7 +227,9 @@ mod tests {
         assert_eq!(timestamp_micros("2015-07-15 00:00:00.5"), Some(1_436_918_400_500_000));
         assert_eq!(timestamp_micros("2015-07-15"), Some(1_436_918_400_000_000));
         assert_eq!(timestamp_micros("1969-12-31 23:59:59"), Some(-1_000_000));
-        for text in ["", "2015-02-30 00:00:00", "2015-07-15 24:00:00", "noon", "99999999999999999999"] {
+        for text in
+            ["", "2015-02-30 00:00:00", "2015-07-15 24:00:00", "noon", "99999999999999999999"]
+        {
             assert_eq!(timestamp_micros(text), None, "{text}");
         }
     }

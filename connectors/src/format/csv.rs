@@ -1,7 +1,8 @@
 //! CSV: records may span lines inside quotes; a record with a wrong number of fields is bad.
 //!
-//! A quote that never closes would swallow the rest of a file. When a quoted field runs to the end of the file, or
-//! closes in the middle of a field lines later, its first line is taken for the bad record, and reading goes on behind it.
+//! A quote that never closes would swallow the rest of a file. When a quoted field runs to the end
+//! of the file, or closes in the middle of a field lines later, its first line is taken for the bad
+//! record, and reading goes on behind it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use arrow::array::RecordBatch;
 use arrow::csv::reader::Decoder;
 use arrow::csv::{ReaderBuilder, WriterBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use regex::Regex;
 
+use super::convert::type_name;
 use super::layout::Layout;
 use super::{Cut, Encoder, Output, RecordDecoder, TextFormat};
 
@@ -84,7 +87,9 @@ impl CsvDialect {
                     return Cut::Record { bytes: at, lines: lines + 1, fault: None };
                 }
                 Place::QuoteInQuoted if lines > 0 && byte != b'\r' => {
-                    return broken("a quoted field is not closed on its line, or text follows its end");
+                    return broken(
+                        "a quoted field is not closed on its line, or text follows its end",
+                    );
                 }
                 _ => Place::Plain,
             };
@@ -174,8 +179,9 @@ impl CsvDecoder {
         width: usize,
     ) -> Self {
         let layout = Layout::new(schema, projection, native);
-        let mut fields: Vec<Field> =
-            (0..width).map(|field| Field::new(format!("field {field}"), DataType::Utf8View, true)).collect();
+        let mut fields: Vec<Field> = (0..width)
+            .map(|field| Field::new(format!("field {field}"), DataType::Utf8View, true))
+            .collect();
         let mut chosen = Vec::with_capacity(layout.decoded.len());
         for (&column, field) in layout.decoded.iter().zip(layout.raw.fields()) {
             fields[places[column]] = field.as_ref().clone();
@@ -196,6 +202,32 @@ impl CsvDecoder {
             }
         }
     }
+
+    /// Arrow's message in our words, without its count of lines, which knows the batch only.
+    fn plain(&self, error: &ArrowError) -> String {
+        let error = error.to_string();
+        let error = error.split_once(" error: ").map_or(error.as_str(), |(_, rest)| rest);
+        if let Some((_, counts)) = error.split_once("expected ")
+            && error.starts_with("incorrect number of fields")
+        {
+            return format!("incorrect number of fields: expected {counts}");
+        }
+        if error.starts_with("Encountered invalid UTF-8 data") {
+            return "invalid UTF-8".into();
+        }
+        self.wrong_value(error).unwrap_or_else(|| error.into())
+    }
+
+    /// `Error while parsing value 'x' as type 'Int64' for column 0 at line 0. ...`
+    fn wrong_value(&self, error: &str) -> Option<String> {
+        let rest = error.strip_prefix("Error while parsing value '")?;
+        let (value, rest) = rest.split_once("' as type '")?;
+        let (_, rest) = rest.split_once("' for column ")?;
+        let (column, _) = rest.split_once(' ')?;
+        let field = self.fields.fields().get(column.parse::<usize>().ok()?)?;
+        let wanted = type_name(field.data_type());
+        Some(format!("column \"{}\": \"{value}\" is no value of type {wanted}", field.name()))
+    }
 }
 
 impl RecordDecoder for CsvDecoder {
@@ -209,7 +241,7 @@ impl RecordDecoder for CsvDecoder {
             let bytes = &text[first.start..rest[run - 1].end];
             let mut at = 0;
             while at < bytes.len() {
-                let read = decoder.decode(&bytes[at..]).map_err(|error| plain(&error.to_string()))?;
+                let read = decoder.decode(&bytes[at..]).map_err(|error| self.plain(&error))?;
                 if read == 0 {
                     return Err("the line holds more than one record".into());
                 }
@@ -219,9 +251,9 @@ impl RecordDecoder for CsvDecoder {
             rest = &rest[run..];
         }
         if !terminated {
-            decoder.decode(&[]).map_err(|error| plain(&error.to_string()))?;
+            decoder.decode(&[]).map_err(|error| self.plain(&error))?;
         }
-        let rows = decoder.flush().map_err(|error| plain(&error.to_string()))?;
+        let rows = decoder.flush().map_err(|error| self.plain(&error))?;
         let rows = rows.ok_or("no rows")?;
         if rows.num_rows() != records.len() {
             return Err("the line holds more than one record, or its quotes do not match".into());
@@ -232,32 +264,6 @@ impl RecordDecoder for CsvDecoder {
         }
         self.layout.finish(&rows)
     }
-}
-
-/// Arrow's message without its own count of lines, which knows the batch only.
-fn plain(error: &str) -> String {
-    let error = error.split_once(" error: ").map_or(error, |(_, rest)| rest);
-    if let Some((_, counts)) = error.split_once("expected ")
-        && error.starts_with("incorrect number of fields")
-    {
-        return format!("incorrect number of fields: expected {counts}");
-    }
-    if error.starts_with("Encountered invalid UTF-8 data") {
-        return "invalid UTF-8".into();
-    }
-    let parsed = error.strip_prefix("Error while parsing value ");
-    let parsed = parsed.and_then(|rest| rest.split_once(" at line "));
-    if let Some((value, _)) = parsed {
-        return match value.split_once(" as type ") {
-            Some((value, type_and_column)) => {
-                let (kind, column) = type_and_column.split_once(" for column ").unwrap_or_default();
-                let (value, kind) = (value.trim_matches('\''), kind.trim_matches('\''));
-                format!("field {column}: \"{value}\" is no value of type {kind}")
-            }
-            None => format!("wrong value {value}"),
-        };
-    }
-    error.to_string()
 }
 
 /// Writes rows as CSV with a header.

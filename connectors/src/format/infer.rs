@@ -7,6 +7,7 @@ use arrow::json::reader::infer_json_schema_from_iterator;
 
 use super::convert::{parse_column, timestamp_micros};
 use super::csv::CsvDialect;
+use super::json::field_names;
 
 /// Rows that are looked at.
 pub(crate) const SAMPLE_ROWS: usize = 1000;
@@ -63,7 +64,16 @@ pub(crate) fn from_json(lines: &[&[u8]]) -> Result<Schema, String> {
         let data_type = if is_time { time } else { field.data_type().clone() };
         Field::new(field.name(), data_type, true)
     });
-    Ok(Schema::new(fields.collect::<Vec<_>>()))
+    // The columns in the order in which the lines first name them.
+    let mut order: Vec<&str> = Vec::new();
+    for name in lines.iter().flat_map(|line| field_names(line)) {
+        if !order.contains(&name) {
+            order.push(name);
+        }
+    }
+    let mut fields: Vec<Field> = fields.collect();
+    fields.sort_by_key(|field| order.iter().position(|name| name == field.name()));
+    Ok(Schema::new(fields))
 }
 
 /// From CSV records: each column has the first of these types that all its texts have.
@@ -96,7 +106,8 @@ fn type_of(texts: &[&str]) -> DataType {
     }
     let column = texts.iter().copied().map(Some).collect();
     let candidates = [DataType::Int64, DataType::Float64, DataType::Date32];
-    let whole = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+- ".contains(&byte));
+    let whole =
+        |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit() || b"+- ".contains(&byte));
     let fits = |candidate: &DataType| match candidate {
         DataType::Int64 if !texts.iter().all(whole) => false,
         other => parse_column(&column, other).is_ok(),

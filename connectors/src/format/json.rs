@@ -1,8 +1,8 @@
 //! JSON lines: one object a line; fields by name, missing ones NULL, unknown ones passed over.
 //!
-//! Decoding is Arrow's own, line by line into its tape, so that a line that is no complete object is found at once. A
-//! nested object or list in a text column is kept as its JSON text: Arrow's reader refuses it, so such lines are rewritten
-//! first, from the first time one is met.
+//! Decoding is Arrow's own, line by line into its tape, so that a line that is no complete object
+//! is found at once. A nested object or list in a text column is kept as its JSON text: Arrow's
+//! reader refuses it, so such lines are rewritten first, from the first time one is met.
 
 use std::ops::Range;
 
@@ -59,7 +59,11 @@ impl JsonDecoder {
         Self { layout, texts, decoder: None, rewrites: false }
     }
 
-    fn decode_lines(&mut self, text: &[u8], records: &[Range<usize>]) -> Result<RecordBatch, String> {
+    fn decode_lines(
+        &mut self,
+        text: &[u8],
+        records: &[Range<usize>],
+    ) -> Result<RecordBatch, String> {
         let (mut decoder, capacity) = match self.decoder.take() {
             Some((decoder, capacity)) if capacity >= records.len() => (decoder, capacity),
             _ => {
@@ -150,6 +154,33 @@ fn nested_as_text(line: &[u8], texts: &[String]) -> Option<Vec<u8>> {
     }
     rewritten.extend_from_slice(&line[copied..]);
     Some(rewritten)
+}
+
+/// The names of an object's fields, in their order.
+pub(crate) fn field_names(line: &[u8]) -> Vec<&str> {
+    let (mut names, mut at, mut depth) = (Vec::new(), 0, 0);
+    while at < line.len() {
+        match line[at] {
+            b'"' => {
+                let Some(end) = string_end(line, at) else {
+                    break;
+                };
+                let rest = line[end..].trim_ascii_start();
+                if let (1, true, Ok(name)) =
+                    (depth, rest.starts_with(b":"), std::str::from_utf8(&line[at + 1..end - 1]))
+                {
+                    names.push(name);
+                }
+                at = end;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    names
 }
 
 /// The end of the string that begins here.

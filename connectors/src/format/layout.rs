@@ -41,7 +41,11 @@ impl Layout {
         }
         let raw = decoded.iter().map(|&column| {
             let field = schema.field(column);
-            let raw = if native(field.data_type()) { field.data_type().clone() } else { DataType::Utf8View };
+            let raw = if native(field.data_type()) {
+                field.data_type().clone()
+            } else {
+                DataType::Utf8View
+            };
             Field::new(field.name(), raw, field.is_nullable())
         });
         let raw = Arc::new(Schema::new(raw.collect::<Vec<_>>()));

@@ -44,7 +44,10 @@ fn view_field(field: &FieldRef) -> FieldRef {
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(view_field).collect()),
         other => other.clone(),
     };
-    Arc::new(Field::new(field.name(), data_type, field.is_nullable()).with_metadata(field.metadata().clone()))
+    Arc::new(
+        Field::new(field.name(), data_type, field.is_nullable())
+            .with_metadata(field.metadata().clone()),
+    )
 }
 
 /// The schema that a source over this file has when nothing else is said.
@@ -62,8 +65,12 @@ pub(crate) fn open(
 ) -> Result<ColumnarReader> {
     let metadata = metadata(&file, name)?;
     let adapter = Adapter::new(schema, projection, metadata.schema(), name)?;
-    let counts: Vec<u64> =
-        metadata.metadata().row_groups().iter().map(|group| group.num_rows().unsigned_abs()).collect();
+    let counts: Vec<u64> = metadata
+        .metadata()
+        .row_groups()
+        .iter()
+        .map(|group| group.num_rows().unsigned_abs())
+        .collect();
     let mut skip = from;
     let groups = (k..counts.len()).step_by(n).skip_while(|&group| {
         let whole = skip >= counts[group];

@@ -90,17 +90,15 @@ impl RecordReader {
                 continue;
             }
             let rest = &self.buffer[self.position..self.filled];
-            let mut cut = format.cut(rest, self.at_end);
-            if cut == Cut::More && rest.len() > RECORD_BYTES_MAX {
-                // A quote that never closes is cut to its line, if that ends here.
-                cut = match format.cut(rest, true) {
-                    Cut::Record { bytes, .. } if bytes == rest.len() => Cut::More,
-                    shorter => shorter,
-                };
-                if cut == Cut::More {
-                    records.push(self.skip_long()?);
-                    continue;
-                }
+            let cut = format.cut(rest, self.at_end);
+            let bytes = match cut {
+                Cut::Record { bytes, .. } => bytes,
+                Cut::More => rest.len(),
+                Cut::Blank { .. } => 0,
+            };
+            if bytes > RECORD_BYTES_MAX {
+                records.push(self.skip_long()?);
+                continue;
             }
             match cut {
                 Cut::More => {
@@ -184,9 +182,17 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Passes over a line that is too long to hold; gives its beginning as a bad record.
+    /// Passes over the first line of a record that is too long to hold; gives its beginning as a bad record. (Of a
+    /// record of many lines, that is a quote that never closes, the other lines get another chance.)
     fn skip_long(&mut self) -> io::Result<Record> {
         let line = self.line;
+        let fault = Some("the line, or the quoted field on it, is longer than 16 MiB");
+        let beginning = &self.buffer[self.position..self.position + KEPT_BYTES];
+        if let Some(end) = memchr::memchr(b'\n', beginning) {
+            let range = self.position..self.position + end + 1;
+            self.advance(range.len(), 1);
+            return Ok(Record { range, line, fault });
+        }
         let range = self.position..self.position + KEPT_BYTES;
         self.advance(KEPT_BYTES, 0);
         loop {
@@ -207,7 +213,6 @@ impl RecordReader {
         }
         self.position = range.end;
         self.line += 1;
-        let fault = Some("the line is longer than 16 MiB");
         Ok(Record { range, line, fault })
     }
 }
@@ -239,8 +244,8 @@ mod tests {
         let text = b"\xEF\xBB\xBF{}\r\n\n  \n{\"a\":1}\n[]";
         for records_max in [1, 2, 100] {
             let all = read_all(text, records_max);
-            let expected =
-                [("{}\r\n", 1, None), ("{\"a\":1}\n", 4, None), ("[]", 5, None)].map(|(t, l, f)| (t.to_string(), l, f));
+            let expected = [("{}\r\n", 1, None), ("{\"a\":1}\n", 4, None), ("[]", 5, None)]
+                .map(|(t, l, f)| (t.to_string(), l, f));
             assert_eq!(all, expected);
         }
     }
@@ -253,7 +258,7 @@ mod tests {
         let all = read_all(&text, 10);
         assert_eq!(all.len(), 3);
         assert_eq!(all[1].1, 2);
-        assert_eq!(all[1].2, Some("the line is longer than 16 MiB"));
+        assert_eq!(all[1].2, Some("the line, or the quoted field on it, is longer than 16 MiB"));
         assert_eq!(all[2], ("{\"b\":2}\n".into(), 3, None));
     }
 }

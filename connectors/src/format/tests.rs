@@ -11,7 +11,11 @@ use super::records::RecordReader;
 use super::*;
 
 /// The good rows as a table, and the bad records as `line: message`.
-fn decode(format: &dyn TextFormat, decoder: &mut dyn RecordDecoder, text: &[u8]) -> (String, Vec<String>) {
+fn decode(
+    format: &dyn TextFormat,
+    decoder: &mut dyn RecordDecoder,
+    text: &[u8],
+) -> (String, Vec<String>) {
     let mut reader = RecordReader::new(Box::new(std::io::Cursor::new(text.to_vec())), 0, 1);
     let records = reader.next(format, usize::MAX, u64::MAX).unwrap();
     let whole: Vec<_> = records.iter().filter(|r| r.fault.is_none()).cloned().collect();
@@ -55,22 +59,22 @@ fn csv_good_and_bad_records() {
     let mut decoder = CsvDecoder::new(CsvDialect::default(), &schema, &[0, 1, 2], &[0, 1, 2], 3);
     let (rows, bad) = decode(&CsvDialect::default(), &mut decoder, text);
     expect_test::expect![[r#"
-        +----+---------------------+-----------------------+
-        | a  | b                   | t                     |
-        +----+---------------------+-----------------------+
-        | 1  | x                   | 2020-01-01T00:00:00   |
-        | 2  | two                 | 2020-01-01T00:00:00.5 |
-        |    | lines, and "quotes" |                       |
-        | 9  |                     | 2020-01-01T00:00:00   |
-        | 11 | b                   |                       |
-        +----+---------------------+-----------------------+"#]]
+        +----+---------------------+-------------------------+
+        | a  | b                   | t                       |
+        +----+---------------------+-------------------------+
+        | 1  | x                   | 2020-01-01T00:00:00     |
+        | 2  | two                 | 2020-01-01T00:00:00.500 |
+        |    | lines, and "quotes" |                         |
+        | 9  |                     | 2020-01-01T00:00:00     |
+        | 11 | b                   |                         |
+        +----+---------------------+-------------------------+"#]]
     .assert_eq(&rows);
     expect_test::expect![[r#"
-        4: field 0: "x" is no value of type Int64
+        4: column "a": "x" is no value of type BIGINT
         5: incorrect number of fields: expected 3 got 2
-        7: incorrect number of fields: expected 3 got more than 3
+        7: incorrect number of fields: expected 3 got 4
         8: invalid UTF-8
-        9: field 0: "99999999999999999999" is no value of type Int64
+        9: column "a": "99999999999999999999" is no value of type BIGINT
         10: column "t": "yesterday" is no value of type TIMESTAMP
         12: a quoted field is not closed on its line, or text follows its end
         14: column "t": " " is no value of type TIMESTAMP
@@ -101,7 +105,7 @@ fn csv_dialects() {
         | a'b        | 3 |
         +------------+---+"#]]
     .assert_eq(&rows);
-    assert_eq!(bad, ["5: field 0: \"\" is no value of type Int32"]);
+    assert_eq!(bad, ["5: column \"a\": \"\" is no value of type INT"]);
     assert_eq!(dialect.fields(b"1;'it\\'s; fine';;'a''b'\r\n"), ["1", "it's; fine", "", "a'b"]);
 }
 
@@ -128,19 +132,30 @@ fn json_good_and_bad_records() {
     let schema = three();
     let (rows, bad) = decode(&JsonLines, &mut JsonDecoder::new(&schema, &[0, 1, 2]), text);
     expect_test::expect![[r#"
-        +------+------------------------+---------------------+
-        | a    | b                      | t                   |
-        +------+------------------------+---------------------+
-        | 1    | x                      | 2020-01-01T00:00:00 |
-        |      | 12.50                  | 2020-01-01T00:00:00 |
-        | 1000 | true                   |                     |
-        | 7    |                        |                     |
-        | 3    | {"deep": [1, "\"}"]}   |                     |
-        |      | [1, 2]                 |                     |
-        |      |                        |                     |
-        +------+------------------------+---------------------+"#]]
+        +------+----------------------+---------------------+
+        | a    | b                    | t                   |
+        +------+----------------------+---------------------+
+        | 1    | x                    | 2020-01-01T00:00:00 |
+        |      | 12.50                | 2020-01-01T00:00:00 |
+        | 1000 | true                 |                     |
+        | 7    |                      |                     |
+        | 3    | {"deep": [1, "\"}"]} |                     |
+        |      | [1, 2]               |                     |
+        |      |                      |                     |
+        +------+----------------------+---------------------+"#]]
     .assert_eq(&rows);
-    expect_test::expect![[r#""#]].assert_eq(&bad.join("\n"));
+    expect_test::expect![[r#"
+        3: column "a": "1.5" is no value of type BIGINT
+        6: the line holds more than one value
+        7: Encountered unexpected '}' whilst parsing value
+        8: column "a": "99999999999999999999" is no value of type BIGINT
+        9: expected { got [1]
+        10: expected { got "text"
+        11: the line ends inside an object
+        15: Encountered unexpected 'd' whilst parsing object
+        16: Encountered unexpected '}' whilst parsing literal
+        18: the line ends inside an object"#]]
+    .assert_eq(&bad.join("\n"));
 }
 
 #[test]
@@ -153,8 +168,16 @@ fn json_nested_columns() {
 {"l": ["x"]}
 "#;
     let (rows, bad) = decode(&JsonLines, &mut JsonDecoder::new(&schema, &[0, 1, 2]), text);
-    expect_test::expect![[r#""#]].assert_eq(&rows);
-    expect_test::expect![[r#""#]].assert_eq(&bad.join("\n"));
+    expect_test::expect![[r#"
+        +----------+-------+------+
+        | p        | l     | ok   |
+        +----------+-------+------+
+        | {x: 1.5} | [1, ] | true |
+        |          | []    |      |
+        +----------+-------+------+"#]]
+    .assert_eq(&rows);
+    expect_test::expect![[r#"3: whilst decoding field 'l': failed to parse "x" as Int64"#]]
+        .assert_eq(&bad.join("\n"));
 }
 
 #[test]
@@ -174,7 +197,8 @@ fn a_record_is_bad_whatever_is_projected() {
 
 #[test]
 fn not_null_columns() {
-    let fields = vec![Field::new("a", DataType::Utf8View, false), Field::new("b", DataType::Utf8View, true)];
+    let fields =
+        vec![Field::new("a", DataType::Utf8View, false), Field::new("b", DataType::Utf8View, true)];
     let schema: SchemaRef = Arc::new(Schema::new(fields));
     let mut decoder = CsvDecoder::new(CsvDialect::default(), &schema, &[1], &[0, 1], 2);
     let (_, bad) = decode(&CsvDialect::default(), &mut decoder, b"x,y\n,y\n");

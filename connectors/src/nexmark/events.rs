@@ -1,7 +1,8 @@
 //! Events straight into Arrow builders: the draws of the crate `nexmark`, without its per-event strings.
 //!
-//! The crate makes whole events only. Here a column that nobody reads is not built, and what its draws alone feed is not
-//! drawn; the values are the same, number for number (the tests compare them).
+//! The crate makes whole events only. Here a column that nobody reads is not built, and what its
+//! draws alone feed is not drawn; the values are the same, number for number (the tests compare
+//! them).
 
 use std::sync::{Arc, OnceLock};
 
@@ -317,12 +318,14 @@ fn channel_table() -> &'static (StringViewArray, StringViewArray) {
 
 fn base_url(seed: u64) -> String {
     let rng = &mut SmallRng::seed_from_u64(seed);
-    let [a, b, c] = std::array::from_fn(|_| {
-        let length = rng.gen_range(3..5_usize);
-        (0..length)
-            .map(|_| if rng.gen_range(0..13) == 0 { '_' } else { rng.gen_range(b'a'..=b'z') as char })
-            .collect::<String>()
-    });
+    let [a, b, c] =
+        std::array::from_fn(|_| {
+            let length = rng.gen_range(3..5_usize);
+            (0..length)
+                .map(|_| {
+                    if rng.gen_range(0..13) == 0 { '_' } else { rng.gen_range(b'a'..=b'z') as char }
+                })
+                .collect::<String>()
+        });
     format!("https://www.nexmark.com/{a}/{b}/{c}/item.htm?query=1")
 }
-

@@ -1,8 +1,6 @@
 //! Equality with the crate's own generator, the contract, and the pace.
 
-use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray,
-};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray, TimestampMicrosecondArray};
 use arrow::compute::concat_batches;
 use arrow::row::{RowConverter, SortField};
 use millstream_engine::source::{Offset, Polled, Split};
@@ -80,7 +78,8 @@ fn expected(table: Table, events: usize) -> RecordBatch {
 }
 
 fn sorted_rows(batch: &RecordBatch) -> Vec<Vec<u8>> {
-    let fields = batch.schema().fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
+    let fields =
+        batch.schema().fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
     let rows = RowConverter::new(fields).unwrap().convert_columns(batch.columns()).unwrap();
     let mut rows: Vec<Vec<u8>> = rows.iter().map(|row| row.as_ref().to_vec()).collect();
     rows.sort();
@@ -90,7 +89,9 @@ fn sorted_rows(batch: &RecordBatch) -> Vec<Vec<u8>> {
 #[test]
 fn events_are_those_of_the_crate() {
     let events = 30_000;
-    for (table, name) in [(Table::Person, "person"), (Table::Auction, "auction"), (Table::Bid, "bid")] {
+    for (table, name) in
+        [(Table::Person, "person"), (Table::Auction, "auction"), (Table::Bid, "bid")]
+    {
         let expected = expected(table, events);
         let number = events.to_string();
         let one = [("nexmark.event.num", number.as_str()), ("nexmark.split.num", "1")];
@@ -135,8 +136,10 @@ fn splits_advance_together() {
     let time = schema.index_of("date_time").unwrap();
     let last = |split: &Split| {
         let part = (Offset(0), Some(Offset(50_000)));
-        let stretch = read_split(source.as_ref(), &schema, split, part, &[time], (1000, 1000)).unwrap();
-        let times = stretch.rows.column(0).as_any().downcast_ref::<TimestampMicrosecondArray>().cloned();
+        let stretch =
+            read_split(source.as_ref(), &schema, split, part, &[time], (1000, 1000)).unwrap();
+        let times =
+            stretch.rows.column(0).as_any().downcast_ref::<TimestampMicrosecondArray>().cloned();
         let times = times.unwrap();
         assert!(times.values().is_sorted());
         times.value(times.len() - 1)
@@ -173,11 +176,16 @@ fn the_live_end_keeps_its_pace_and_the_past_does_not_wait() {
 
 #[test]
 fn columns_are_matched_by_name_and_cast() {
-    let options: Options =
-        [("nexmark.table.type", "bid"), ("nexmark.event.num", "60")].map(|(k, v)| (k.into(), v.into())).into();
+    let options: Options = [("nexmark.table.type", "bid"), ("nexmark.event.num", "60")]
+        .map(|(k, v)| (k.into(), v.into()))
+        .into();
     let schema: SchemaRef = Arc::new(Schema::new(vec![
         Field::new("price", DataType::Float64, true),
-        Field::new("date_time", DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())), true),
+        Field::new(
+            "date_time",
+            DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
+            true,
+        ),
     ]));
     let source = NexmarkConnector.source(&schema, &options).unwrap();
     check_source(source.as_ref(), &schema);
@@ -188,4 +196,32 @@ fn columns_are_matched_by_name_and_cast() {
         "column \"prize\" is not a column of nexmark's bid (did you mean \"price\"?); it has: auction, bidder, price, \
          channel, url, date_time, extra"
     );
+}
+
+#[test]
+#[ignore]
+fn speed() {
+    for (table, columns) in [
+        ("bid", vec![0, 1, 2, 5]),
+        ("bid", vec![0, 1, 2, 3, 4, 5]),
+        ("bid", (0..7).collect()),
+        ("auction", (0..10).collect()),
+        ("person", (0..8).collect()),
+    ] {
+        let events = 2_000_000_u64;
+        let (source, _) =
+            make(table, &[("nexmark.event.num", "2000000"), ("nexmark.split.num", "1")]);
+        let mut reader = source.open(&Split("0/1".into()), Offset(0), &columns).unwrap();
+        let start = std::time::Instant::now();
+        let mut n = 0;
+        while let Polled::Rows { rows, .. } = reader.poll(8192, None).unwrap() {
+            n += rows.num_rows();
+        }
+        let t = start.elapsed().as_secs_f64();
+        eprintln!(
+            "{table} {columns:?}: {n} rows, {:.2} M events/s, {:.2} M rows/s",
+            events as f64 / t / 1e6,
+            n as f64 / t / 1e6
+        );
+    }
 }

@@ -36,6 +36,7 @@ use crate::errors::RowError;
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::plan;
+use crate::time::Watermark;
 
 use calls::{CallOutput, plan_calls};
 use expressions::{Evaluated, Expressions};
@@ -90,6 +91,7 @@ pub(crate) fn build(
         before: Vec::new(),
         hidden: Vec::new(),
         failing: BTreeMap::new(),
+        watermark: None,
     }))
 }
 
@@ -114,6 +116,8 @@ struct HashAggregate {
     hidden: Vec<u32>,
     /// Groups that cannot be shown, and what was reported.
     failing: BTreeMap<u32, RowError>,
+    /// Passed on at the barrier, behind the rows that it is about.
+    watermark: Option<Watermark>,
 }
 
 /// Some groups with a result column for each call.
@@ -145,6 +149,15 @@ impl Operator for HashAggregate {
         Ok(())
     }
 
+    fn on_watermark(&mut self, frontier: Watermark, _: &Context, out: &mut Output) -> Result<()> {
+        if self.emits_at_once {
+            out.watermark(frontier);
+        } else {
+            self.watermark = Some(frontier);
+        }
+        Ok(())
+    }
+
     fn on_barrier(&mut self, _: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
         if self.first_row_due {
             self.first_row_due = false;
@@ -169,6 +182,9 @@ impl Operator for HashAggregate {
         let hidden = std::mem::take(&mut self.hidden);
         for ids in hidden.chunks(EMIT_ROWS) {
             self.emit_hidden(ids, ctx, out)?;
+        }
+        if let Some(watermark) = self.watermark.take() {
+            out.watermark(watermark);
         }
         Ok(())
     }

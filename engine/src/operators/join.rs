@@ -1,19 +1,22 @@
 //! Symmetric hash join of two changing inputs, of every kind.
 //!
-//! Each batch is matched against the state of the other side, and then taken into the state of its own. Results are
-//! emitted as they arise. What must hold: the sum of what was emitted is the join of the sums of what came in.
+//! Each batch is matched against the state of the other side, and then taken into the state of its
+//! own. Results are emitted as they arise. What must hold: the sum of what was emitted is the join
+//! of the sums of what came in.
 //!
 //! ```text
-//!   batch ──keys──► key ids ──chains of the other side──► candidate pairs ──residual condition──► pairs ──► output
-//!                      │                                                        │
-//!                      ▼                                                        ▼
-//!               state of its own side                     rows of either side that gained their first partner
-//!                                                         or lost their last: padded rows, semi, anti, mark
+//!   batch ──keys──► key ids ──chains of the other side──► candidate pairs ──residual──► pairs
+//!                      │                                                     condition    │
+//!                      ▼                                                                  ▼
+//!               state of its own side                                      output, and the rows
+//!                                           of either side that gained their first partner or
+//!                                       lost their last one (padded rows, semi, anti and mark)
 //! ```
 //!
-//! Whether a row has a partner is known from the sum of weights of the other side's key if there is no residual
-//! condition, else from a count for each row. Rows with a NULL in their key match nothing and are not held, unless
-//! NULL equals NULL. State is never dropped by watermark: interval joins are another operator.
+//! Whether a row has a partner is known from the sum of weights of the other side's key if there is
+//! no residual condition, else from a count for each row. Rows with a NULL in their key match
+//! nothing and are not held, unless NULL equals NULL. State is never dropped by watermark: interval
+//! joins are another operator.
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::SchemaRef;
@@ -40,7 +43,7 @@ mod side;
 ///
 /// # Errors
 /// When a key's type cannot be compared, or the plan is not consistent with the schemas.
-pub fn build(
+pub(crate) fn build(
     plan: &plan::Join,
     left: &SchemaRef,
     right: &SchemaRef,
@@ -66,9 +69,8 @@ pub fn build(
     };
     let sides = [side(0), side(1)];
     let is_held = [true, emitter.gives_pairs() || !by_key];
-    let is_settled = by_key
-        && right_append_only
-        && matches!(plan.kind, JoinKind::LeftSemi | JoinKind::LeftAnti);
+    let is_settled =
+        by_key && right_append_only && matches!(plan.kind, JoinKind::LeftSemi | JoinKind::LeftAnti);
     Ok(Box::new(HashJoin {
         emitter,
         residual,
@@ -175,8 +177,9 @@ impl HashJoin {
         Ok(())
     }
 
-    /// Finds the matching pairs; emits them if the kind gives pairs; counts partners where they are counted. Rows of the
-    /// other side that gained their first or lost their last partner are appended to `turned`.
+    /// Finds the matching pairs; emits them if the kind gives pairs; counts partners where they are
+    /// counted. Rows of the other side that gained their first or lost their last partner are
+    /// appended to `turned`.
     #[expect(clippy::too_many_arguments, reason = "one step of `process`, all of its state")]
     fn match_pairs(
         &mut self,
@@ -247,9 +250,8 @@ impl HashJoin {
         let wanted = wanted.ok_or_else(|| EngineError::internal("a column is not held"))?;
         let theirs = other.store.gather_columns(&pairs.held, wanted)?;
         let columns = if side == 0 { [own, theirs] } else { [theirs, own] }.concat();
-        let weight = |pair: usize| {
-            batch.weight(pairs.rows[pair] as usize) * other.weight(pairs.held[pair])
-        };
+        let weight =
+            |pair: usize| batch.weight(pairs.rows[pair] as usize) * other.weight(pairs.held[pair]);
         let mask = residual.evaluate(columns, pairs.len(), weight, ctx)?;
         if mask.count_set_bits() == pairs.len() {
             self.found.rows.extend_from_slice(&pairs.rows);

@@ -1,8 +1,9 @@
 //! Rows held as state, columnar: the store under joins and Top-N.
 //!
-//! A row gets a row id, which stays the same for as long as the row is held; ids of freed rows are given out again, so
-//! that side arrays indexed by row id stay dense. The rows themselves lie in blocks: batches as they came, without a
-//! copy where that pins little, merged where they are small, rewritten where more than half of a block is dead.
+//! A row gets a row id, which stays the same for as long as the row is held; ids of freed rows are
+//! given out again, so that side arrays indexed by row id stay dense. The rows themselves lie in
+//! blocks: batches as they came, without a copy where that pins little, merged where they are
+//! small, rewritten where more than half of a block is dead.
 //!
 //! ```text
 //!   row id ──places──► (block, offset) ──► column arrays of the block
@@ -26,10 +27,10 @@ pub(crate) mod compare;
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Blocks with fewer rows are merged with their like.
-const SMALL_BLOCK_ROWS: usize = 4096;
+const SMALL_BLOCK_ROWS: usize = 512;
 
 /// A block that is rewritten takes live rows of others until it has about this many.
-const REWRITE_ROWS: usize = 4 * SMALL_BLOCK_ROWS;
+const REWRITE_ROWS: usize = 16_384;
 
 /// Columnar storage of rows under stable ids. See the module's text.
 #[derive(Debug)]
@@ -93,7 +94,8 @@ impl RowStore {
         self.bytes + self.places.capacity() * size_of::<Place>() + self.free_ids.capacity() * 4
     }
 
-    /// Holds all rows of these columns; their ids are appended to `ids` in order. `rows` is their number.
+    /// Holds all rows of these columns; their ids are appended to `ids` in order. `rows` is their
+    /// number.
     pub(crate) fn put(
         &mut self,
         columns: &[ArrayRef],
@@ -184,7 +186,8 @@ impl RowStore {
         columns.into_iter().map(many).collect()
     }
 
-    /// Whether a row equals a row of these columns: NULL equals NULL, NaN equals NaN, -0.0 equals 0.0.
+    /// Whether a row equals a row of these columns: NULL equals NULL, NaN equals NaN, -0.0 equals
+    /// 0.0.
     pub(crate) fn equal(&self, id: u32, columns: &[ArrayRef], row: usize) -> bool {
         let place = self.places[id as usize];
         let held = &self.blocks[place.block as usize].columns;

@@ -4,10 +4,11 @@
 //!   row ──KeyMap──► key id ──► (count left, count right, count emitted)
 //! ```
 //!
-//! With l copies on the left and r on the right, EXCEPT ALL gives max(l - r, 0) and INTERSECT ALL min(l, r), as in
-//! PostgreSQL; without ALL a row is given once or not at all: EXCEPT where l > 0 and r = 0, INTERSECT where both are
-//! there. Rows are equal as keys are: NULL equals NULL. At the barrier the difference to what was emitted goes out for
-//! each row that was touched, and rows that are on neither side are forgotten.
+//! With l copies on the left and r on the right, EXCEPT ALL gives max(l - r, 0) and INTERSECT ALL
+//! min(l, r), as in PostgreSQL; without ALL a row is given once or not at all: EXCEPT where l > 0
+//! and r = 0, INTERSECT where both are there. Rows are equal as keys are: NULL equals NULL. At the
+//! barrier the difference to what was emitted goes out for each row that was touched, and rows that
+//! are on neither side are forgotten.
 
 use std::sync::Arc;
 
@@ -20,16 +21,17 @@ use crate::key::{KeyEncoder, KeyMap};
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::plan::{self, SetKind};
+use crate::time::Watermark;
 
 /// Rows of an output batch, at most (about, where a row is repeated).
 const BATCH_ROWS: usize = 8192;
 
-/// The operator of a set operation. Input 0 is left, 1 is right; the schema is that of the output, both inputs agree
-/// with it in types.
+/// The operator of a set operation. Input 0 is left, 1 is right; the schema is that of the output,
+/// both inputs agree with it in types.
 ///
 /// # Errors
 /// When a column's type cannot be compared.
-pub fn build(plan: &plan::SetOperation, schema: &SchemaRef) -> Result<Box<dyn Operator>> {
+pub(crate) fn build(plan: &plan::SetOperation, schema: &SchemaRef) -> Result<Box<dyn Operator>> {
     let types: Vec<DataType> = schema.fields().iter().map(|f| f.data_type().clone()).collect();
     let encoder = KeyEncoder::new(&types)?;
     let map = KeyMap::new(&encoder);
@@ -39,6 +41,7 @@ pub fn build(plan: &plan::SetOperation, schema: &SchemaRef) -> Result<Box<dyn Op
         encoder,
         map,
         counts: Vec::new(),
+        frontier: None,
         touched: Vec::new(),
         ids: Vec::new(),
         stays_append_only: true,
@@ -51,11 +54,14 @@ struct SetOperation {
     encoder: KeyEncoder,
     map: KeyMap,
     counts: Vec<Counts>,
+    /// A watermark that waits for the barrier.
+    frontier: Option<Watermark>,
     /// Key ids that changed in this epoch, each once.
     touched: Vec<u32>,
     /// Scratch.
     ids: Vec<u32>,
-    /// Until a weight other than 1 came in: then rows are repeated rather than weighted, as append-only readers need.
+    /// Until a weight other than 1 came in: then rows are repeated rather than weighted, as
+    /// append-only readers need.
     stays_append_only: bool,
 }
 
@@ -95,6 +101,12 @@ impl Operator for SetOperation {
         Ok(())
     }
 
+    /// Rows of this epoch come out at its barrier: a promise about them must not be ahead of them.
+    fn on_watermark(&mut self, frontier: Watermark, _: &Context, _: &mut Output) -> Result<()> {
+        self.frontier = Some(frontier);
+        Ok(())
+    }
+
     fn on_barrier(&mut self, _: &Barrier, _: &Context, out: &mut Output) -> Result<()> {
         let mut changed: Vec<u32> = Vec::new();
         let mut weights: Vec<i64> = Vec::new();
@@ -120,6 +132,9 @@ impl Operator for SetOperation {
             let appends = weights.iter().all(|&weight| weight == 1);
             let weights = (!appends).then(|| weights.to_vec().into());
             out.batch(ChangeBatch::new(rows, weights));
+        }
+        if let Some(frontier) = self.frontier.take() {
+            out.watermark(frontier);
         }
         if !self.schema.fields().is_empty() {
             for id in touched {

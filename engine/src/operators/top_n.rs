@@ -1,49 +1,48 @@
-//! The first rows by an order, in all or in each partition; ROW_NUMBER, RANK and DENSE_RANK with or without a limit.
+//! The first rows by an order, in all or in each partition; ROW_NUMBER, RANK and DENSE_RANK with or
+//! without a limit.
 //!
 //! ```text
-//!   partition key ──KeyMap──► partition ──► its rows in order: (prefix of the sort key, row id) ...
-//!                                           row id ──► the row (RowStore), its weight (only if not all are 1)
+//!   partition key ──KeyMap──► partition ──► its rows in order: (prefix of sort key, row id) ...
+//!   row id ──► the row (RowStore), its weight (only if not all are 1)
 //! ```
 //!
-//! Rows that come in are put in order at once; what is shown of a partition is compared at the barrier with what was
-//! shown at the last one (noted when the partition is first touched in an epoch), and the difference is emitted. Rows
-//! that left the result stay in the store until then.
+//! Rows that come in are put in order at once; what is shown of a partition is compared at the
+//! barrier with what was shown at the last one (noted when the partition is first touched in an
+//! epoch), and the difference is emitted. Rows that left the result stay in the store until then.
 //!
-//! If rows never leave, only those within the limit are held, and a row that cannot be among them is dropped by a look
-//! at its prefix. Else all rows are held. The order is total over rows that differ, so that the result is a function of
-//! the rows. State is not dropped by watermark.
+//! If rows never leave, only those within the limit are held, and a row that cannot be among them
+//! is dropped by a look at its prefix. Else all rows are held. The order is total over rows that
+//! differ, so that the result is a function of the rows. State is not dropped by watermark.
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
-use crate::key::{KeyEncoder, KeyMap};
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
-use crate::operators::row_store::RowStore;
 use crate::plan::{self, RankFunction};
+use crate::time::Watermark;
 
+use first::FirstRow;
+use keys::PartitionKeys;
 use order::{Entry, RowOrder};
 use partition::{Bound, Partition};
-use window::{Shown, ShownChange, Window};
+use rows::{BATCH_ROWS, Emitter, Rows};
+use window::{Shown, Window};
 
+mod first;
+mod keys;
 mod order;
 mod partition;
+mod rows;
 mod sorted;
 mod window;
-
-/// Rows of an output batch, at most.
-const BATCH_ROWS: usize = 8192;
 
 /// The operator of a Top-N node.
 ///
 /// # Errors
 /// When a partition column's type cannot be compared.
-pub fn build(
+pub(crate) fn build(
     plan: &plan::TopN,
     input: &SchemaRef,
     output: &SchemaRef,
@@ -54,15 +53,9 @@ pub fn build(
     if let Some(column) = used.copied().find(|&column| column >= width) {
         return Err(EngineError::internal(format!("no column {column} in the input of Top-N")));
     }
-    let type_of = |&column: &usize| input.field(column).data_type().clone();
-    let types: Vec<DataType> = plan.partition.iter().map(type_of).collect();
-    let keys = if types.is_empty() {
-        None
-    } else {
-        let encoder = KeyEncoder::new(&types)?;
-        let map = KeyMap::new(&encoder);
-        Some((encoder, map))
-    };
+    let keys = PartitionKeys::new(&plan.partition, input)?;
+    let order = RowOrder::new(&plan.order, width);
+    let emitter = Emitter::new(plan, output);
     let function = plan.rank.as_ref().map_or(RankFunction::RowNumber, |(function, _)| *function);
     let window = Window {
         function,
@@ -71,24 +64,27 @@ pub fn build(
         with_ties: plan.with_ties,
         shows_rank: plan.rank.is_some(),
     };
+    let numbers_rows = function == RankFunction::RowNumber && !plan.with_ties;
+    if input_append_only && numbers_rows && (plan.offset, plan.limit) == (0, Some(1)) {
+        return Ok(Box::new(FirstRow::new(keys, order, emitter, width)));
+    }
     let bound = window.end.filter(|_| input_append_only).map(|end| Bound {
         rows: i64::try_from(end).unwrap_or(i64::MAX),
         function,
         with_ties: plan.with_ties,
     });
     Ok(Box::new(TopN {
-        partition_columns: plan.partition.clone(),
-        rank_type: plan.rank.as_ref().map(|(_, field)| field.data_type().clone()),
-        schema: Arc::clone(output),
         append_only: input_append_only,
         shows_nothing: plan.limit == Some(0),
-        order: RowOrder::new(&plan.order, width),
+        keys,
+        order,
+        emitter,
         window,
         bound,
-        keys,
         partitions: Vec::new(),
         thresholds: Vec::new(),
         rows: Rows::new(width),
+        frontier: None,
         touched: Vec::new(),
         shown: Vec::new(),
         ids: Vec::new(),
@@ -97,19 +93,19 @@ pub fn build(
 }
 
 struct TopN {
-    partition_columns: Vec<usize>,
-    rank_type: Option<DataType>,
-    schema: SchemaRef,
     append_only: bool,
     shows_nothing: bool,
+    keys: PartitionKeys,
     order: RowOrder,
+    emitter: Emitter,
     window: Window,
     bound: Option<Bound>,
-    keys: Option<(KeyEncoder, KeyMap)>,
     partitions: Vec<Partition>,
     /// For each partition the prefix beyond which a row cannot come into the result.
     thresholds: Vec<u64>,
     rows: Rows,
+    /// A watermark that waits for the barrier.
+    frontier: Option<Watermark>,
     /// Partitions touched in this epoch, and where in `shown` lies what was shown of each before.
     touched: Vec<(u32, usize)>,
     shown: Vec<Shown>,
@@ -118,68 +114,12 @@ struct TopN {
     prefixes: Vec<u64>,
 }
 
-/// The rows of all partitions.
-struct Rows {
-    store: RowStore,
-    /// Absent while all weights are 1.
-    weights: Option<Vec<i64>>,
-    /// The epoch in which each row came, counted here.
-    born: Vec<u32>,
-    epoch: u32,
-    /// Rows that were there before this epoch and are to be freed after it.
-    leaving: Vec<u32>,
-}
-
-impl Rows {
-    fn new(width: usize) -> Self {
-        let (born, leaving) = (Vec::new(), Vec::new());
-        Self { store: RowStore::new(width), weights: None, born, epoch: 1, leaving }
+/// What the plan says of the input must hold.
+fn check_appends(batch: &ChangeBatch) -> Result<()> {
+    if batch.weights().is_some_and(|weights| weights.iter().any(|&weight| weight != 1)) {
+        return Err(EngineError::internal("a change in an append-only input of Top-N"));
     }
-
-    fn weight(&self, id: u32) -> i64 {
-        self.weights.as_ref().map_or(1, |weights| weights[id as usize])
-    }
-
-    fn set_weight(&mut self, id: u32, weight: i64) {
-        if weight != 1 && self.weights.is_none() {
-            self.weights = Some(vec![1; self.store.id_bound()]);
-        }
-        if let Some(weights) = &mut self.weights {
-            weights[id as usize] = weight;
-        }
-    }
-
-    fn put(&mut self, columns: &[ArrayRef], rows: &[u32], ids: &mut Vec<u32>) -> Result<()> {
-        self.store.put_rows(columns, rows, ids)?;
-        self.born.resize(self.store.id_bound(), 0);
-        if let Some(weights) = &mut self.weights {
-            weights.resize(self.store.id_bound(), 1);
-        }
-        for &id in &*ids {
-            self.born[id as usize] = self.epoch;
-        }
-        Ok(())
-    }
-
-    /// The row is in no partition any more; it may still be shown.
-    fn leave(&mut self, id: u32) {
-        if self.born[id as usize] == self.epoch {
-            self.store.free(id);
-        } else {
-            self.leaving.push(id);
-        }
-    }
-
-    fn end_epoch(&mut self) -> Result<()> {
-        for id in self.leaving.drain(..) {
-            self.store.free(id);
-        }
-        self.epoch = self.epoch.checked_add(1).unwrap_or_else(|| {
-            self.born.fill(0);
-            1
-        });
-        self.store.maintain()
-    }
+    Ok(())
 }
 
 impl Operator for TopN {
@@ -193,20 +133,27 @@ impl Operator for TopN {
         if batch.is_empty() || self.shows_nothing {
             return Ok(());
         }
-        if self.append_only && batch.weights().is_some_and(|w| w.iter().any(|&w| w != 1)) {
-            return Err(EngineError::internal("a change in an append-only input of Top-N"));
+        if self.append_only {
+            check_appends(&batch)?;
         }
-        self.assign(&batch)?;
+        let bound = self.keys.assign(&batch, &mut self.ids)?;
+        self.partitions.resize_with(bound, Partition::default);
+        self.thresholds.resize(bound, u64::MAX);
         let columns = batch.rows().columns();
         self.order.prefixes(columns, batch.num_rows(), &mut self.prefixes);
         let candidates = self.candidates(&batch);
-        let mut ids = Vec::with_capacity(candidates.len());
-        self.rows.put(columns, &candidates, &mut ids)?;
+        let ids = self.rows.put(columns, &candidates)?;
         for (&row, &id) in candidates.iter().zip(&ids) {
             let row = row as usize;
             let entry = Entry { prefix: self.prefixes[row], id };
             self.take_in(self.ids[row], entry, batch.weight(row));
         }
+        Ok(())
+    }
+
+    /// Rows of this epoch come out at its barrier: a promise about them must not be ahead of them.
+    fn on_watermark(&mut self, frontier: Watermark, _: &Context, _: &mut Output) -> Result<()> {
+        self.frontier = Some(frontier);
         Ok(())
     }
 
@@ -224,11 +171,14 @@ impl Operator for TopN {
             let compare = |a, b| self.order.compare(&rows.store, a, b);
             self.window.difference(old, &shown, compare, &mut changes);
             if changes.len() >= BATCH_ROWS {
-                self.emit(&changes, out)?;
+                self.emitter.emit(&self.rows.store, &changes, out)?;
                 changes.clear();
             }
         }
-        self.emit(&changes, out)?;
+        self.emitter.emit(&self.rows.store, &changes, out)?;
+        if let Some(frontier) = self.frontier.take() {
+            out.watermark(frontier);
+        }
         self.forget_empty();
         self.touched.clear();
         self.shown.clear();
@@ -236,35 +186,14 @@ impl Operator for TopN {
     }
 
     fn state_size(&self) -> StateSize {
-        let keys = self.keys.as_ref().map_or(0, |(_, map)| map.bytes());
         let entries = self.rows.store.len() * size_of::<Entry>();
         let partitions = self.partitions.capacity() * (size_of::<Partition>() + 8);
-        let store = self.rows.store.bytes() + self.rows.born.capacity() * 4;
-        StateSize { rows: self.rows.store.len(), bytes: keys + entries + partitions + store }
+        let bytes = self.keys.bytes() + entries + partitions + self.rows.bytes();
+        StateSize { rows: self.rows.store.len(), bytes }
     }
 }
 
 impl TopN {
-    /// The partition of each row, into `ids`.
-    fn assign(&mut self, batch: &ChangeBatch) -> Result<()> {
-        self.ids.clear();
-        let bound = match &mut self.keys {
-            None => {
-                self.ids.resize(batch.num_rows(), 0);
-                1
-            }
-            Some((encoder, map)) => {
-                let columns = self.partition_columns.iter().map(|&c| Arc::clone(batch.column(c)));
-                let keys = encoder.encode(&columns.collect::<Vec<_>>())?;
-                map.insert_all(&keys, &mut self.ids);
-                map.id_bound()
-            }
-        };
-        self.partitions.resize_with(bound, Partition::default);
-        self.thresholds.resize(bound, u64::MAX);
-        Ok(())
-    }
-
     /// The rows of a batch that can come into the result.
     fn candidates(&mut self, batch: &ChangeBatch) -> Vec<u32> {
         let rows = 0..batch.num_rows() as u32;
@@ -339,32 +268,8 @@ impl TopN {
         self.window.show(place.rows.iter(), &self.order, &rows.store, weight, &mut self.shown);
     }
 
-    fn emit(&self, changes: &[ShownChange], out: &mut Output) -> Result<()> {
-        for changes in changes.chunks(BATCH_ROWS) {
-            let ids: Vec<u32> = changes.iter().map(|change| change.id).collect();
-            let mut columns = self.rows.store.gather(&ids)?;
-            if let Some(rank_type) = &self.rank_type {
-                let ranks = changes.iter().map(|change| change.rank as i64);
-                let ranks: ArrayRef = Arc::new(Int64Array::from_iter_values(ranks));
-                columns.push(if rank_type == ranks.data_type() {
-                    ranks
-                } else {
-                    cast(&ranks, rank_type)?
-                });
-            }
-            let options = RecordBatchOptions::new().with_row_count(Some(changes.len()));
-            let schema = Arc::clone(&self.schema);
-            let rows = RecordBatch::try_new_with_options(schema, columns, &options)?;
-            let appends = changes.iter().all(|change| change.weight == 1);
-            let weights = (!appends).then(|| changes.iter().map(|change| change.weight).collect());
-            out.batch(ChangeBatch::new(rows, weights));
-        }
-        Ok(())
-    }
-
     /// Forgets the keys of partitions that became empty.
     fn forget_empty(&mut self) {
-        let Some((_, map)) = &mut self.keys else { return };
         if self.append_only {
             return;
         }
@@ -372,7 +277,7 @@ impl TopN {
             let place = &mut self.partitions[partition as usize];
             if place.rows.is_empty() {
                 *place = Partition::default();
-                map.remove(partition);
+                self.keys.remove(partition);
             }
         }
     }

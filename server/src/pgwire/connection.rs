@@ -159,7 +159,7 @@ impl Connection {
             }
             Frontend::Parse { name, query, types } => self.parse(name, &query, &types).await,
             Frontend::Bind(bind) => self.bind(bind),
-            Frontend::Describe(target) => self.describe(&target),
+            Frontend::Describe(target) => self.describe(&target).await,
             Frontend::Close(target) => {
                 self.close(&target);
                 Ok(())
@@ -168,10 +168,6 @@ impl Connection {
             Frontend::Flush => self.output.flush().await,
             Frontend::Sync => {
                 self.skipping = false;
-                if self.session.transaction_status() == TransactionStatus::Idle {
-                    // The implicit transaction ends here, and every portal with it.
-                    self.portals.clear();
-                }
                 self.ready().await
             }
             // What is left of a COPY that failed.
@@ -184,6 +180,7 @@ impl Connection {
 
     /// Tells of an error, and what the protocol wants after it.
     async fn report(&mut self, error: &SqlError, extended: bool) -> Result<(), Failure> {
+        self.fail_transaction().await;
         self.put_notices();
         write_error(Severity::Error, error, &mut self.output.buffer);
         self.shared.counters.statement_failed();
@@ -192,7 +189,8 @@ impl Connection {
         }
         if extended {
             self.skipping = true;
-            return Ok(());
+            // Clients that ask with Flush wait for this before they send Sync.
+            return self.output.flush().await;
         }
         self.ready().await
     }
@@ -211,7 +209,11 @@ impl Connection {
             self.output.put(&ParameterStatus::new(name, value));
         }
         let status = match self.session.transaction_status() {
-            TransactionStatus::Idle => ReadyStatus::Idle,
+            TransactionStatus::Idle => {
+                // A transaction, the implicit one at least, has ended, and every portal with it.
+                self.portals.clear();
+                ReadyStatus::Idle
+            }
             TransactionStatus::Active => ReadyStatus::Transaction,
             TransactionStatus::Failed => ReadyStatus::Error,
         };

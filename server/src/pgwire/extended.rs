@@ -103,7 +103,7 @@ impl Connection {
         })
     }
 
-    pub(crate) fn describe(&mut self, target: &Target) -> Result<(), Failure> {
+    pub(crate) async fn describe(&mut self, target: &Target) -> Result<(), Failure> {
         match target {
             Target::Statement(name) => {
                 let prepared = Arc::clone(self.find_prepared(name)?);
@@ -115,7 +115,9 @@ impl Connection {
                 }
             }
             Target::Portal(name) => {
-                let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+                let Some(portal) = self.portals.get(name) else {
+                    return self.describe_cursor(name).await;
+                };
                 match &portal.prepared.columns {
                     Some(columns) => {
                         let formats = &portal.result_formats;
@@ -125,6 +127,17 @@ impl Connection {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Cursors of SQL (DECLARE) share the names of portals: clients describe them like any other.
+    async fn describe_cursor(&mut self, name: &str) -> Result<(), Failure> {
+        let fetch = format!("FETCH FROM \"{}\"", name.replace('"', "\"\""));
+        let statements = self.session.parse(&fetch).unwrap_or_default();
+        let [statement] = statements.as_slice() else { return Err(no_portal(name).into()) };
+        let described = self.describe_statement(statement, &[]).await?;
+        let columns = described.columns.ok_or_else(|| no_portal(name))?;
+        row_description(&columns, &[], &mut self.output.buffer);
         Ok(())
     }
 

@@ -49,6 +49,20 @@ impl Connection {
             .unwrap_or(Zone::Utc)
     }
 
+    /// Fails the open transaction for an error that the session did not see: a syntax error, a value that could not be
+    /// written, a cancelled wait. Any statement that fails does that.
+    pub(crate) async fn fail_transaction(&mut self) {
+        if self.session.transaction_status() != TransactionStatus::Active {
+            return;
+        }
+        let Ok(statements) = self.session.parse(CLOSE_NOTHING) else { return };
+        for statement in &statements {
+            if self.session.execute(statement, &[]).await.is_ok() {
+                tracing::error!("the transaction of a failed statement could not be failed");
+            }
+        }
+    }
+
     /// In a failed transaction nothing is taken but its end.
     pub(crate) fn check_transaction(&self, statement: &Statement) -> Result<(), SqlError> {
         let failed = self.session.transaction_status() == TransactionStatus::Failed;
@@ -60,6 +74,9 @@ impl Connection {
         Ok(())
     }
 }
+
+/// No cursor is called so.
+const CLOSE_NOTHING: &str = "CLOSE \"no cursor has this name\"";
 
 fn ends_transaction(kind: &str) -> bool {
     let first = kind.split_whitespace().next().unwrap_or_default();

@@ -23,6 +23,7 @@ impl From<EngineError> for SqlError {
             EngineError::NotNullViolation { .. } => Self::new("23502", message),
             EngineError::SerializationFailure => Self::new("40001", message),
             EngineError::UnknownRelation(_) => Self::new("42P01", message),
+            EngineError::NotReady(_) => Self::new("55006", message),
             EngineError::JobFailed { .. } => Self::new("55000", message),
             EngineError::SubscriberTooSlow(_) => Self::new("53400", message),
             EngineError::ShuttingDown => Self::new("57P01", message),

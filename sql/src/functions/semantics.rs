@@ -3,6 +3,7 @@
 //! - integers: `+`, `-`, `*` fail on overflow instead of wrapping
 //! - floats: division by zero fails; `round` and casts to integers round half to even
 //! - numerics: division keeps at least 16 digits after the point; casts to integers round half away from zero
+//! - a numeric beside a float is taken as a float (DataFusion would compare both as decimals, which cannot hold all floats)
 //!
 //! It runs before type coercion, over the types that the user's operands have.
 
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::Transformed;
-use datafusion_common::{DFSchema, Result};
-use datafusion_expr::expr::{BinaryExpr, Cast, ScalarFunction};
+use datafusion_common::{DFSchema, Result, ScalarValue};
+use datafusion_expr::expr::{Between, BinaryExpr, Cast, ScalarFunction};
 use datafusion_expr::expr_rewriter::FunctionRewrite;
 use datafusion_expr::{Expr, ExprSchemable, Operator, ScalarUDF};
 
@@ -57,6 +58,7 @@ impl FunctionRewrite for PostgresSemantics {
         schema: &DFSchema,
         _config: &ConfigOptions,
     ) -> Result<Transformed<Expr>> {
+        let Transformed { data: expr, transformed: widened, .. } = widen_numerics(expr, schema)?;
         let replacement = match &expr {
             Expr::BinaryExpr(binary) => operator(binary, schema),
             Expr::Cast(cast) => self.cast(cast, schema),
@@ -70,9 +72,66 @@ impl FunctionRewrite for PostgresSemantics {
         };
         Ok(match replacement {
             Some(replacement) => Transformed::yes(replacement),
+            None if widened => Transformed::yes(expr),
             None => Transformed::no(expr),
         })
     }
+}
+
+/// Functions whose arguments get one common type.
+const COMMON_TYPE: [&str; 7] = ["coalesce", "nvl", "ifnull", "nullif", "greatest", "least", "make_array"];
+
+/// Casts numerics to double precision where they stand beside floats.
+fn widen_numerics(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let changed = match &mut expr {
+        Expr::BinaryExpr(binary) => {
+            let number = binary.op.is_numerical_operators() || binary.op.supports_propagation();
+            let compares = matches!(binary.op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom);
+            (number || compares) && unify(vec![&mut binary.left, &mut binary.right], schema)
+        }
+        Expr::Between(between) => {
+            let Between { expr, low, high, .. } = between;
+            unify(vec![expr, low, high], schema)
+        }
+        Expr::InList(list) => {
+            let values = list.list.iter_mut();
+            unify(std::iter::once(list.expr.as_mut()).chain(values).collect(), schema)
+        }
+        Expr::Case(case) => {
+            let (whens, thens): (Vec<_>, Vec<_>) =
+                case.when_then_expr.iter_mut().map(|(when, then)| (&mut **when, &mut **then)).unzip();
+            let otherwise = case.else_expr.as_deref_mut();
+            let mut changed = unify(thens.into_iter().chain(otherwise).collect(), schema);
+            if let Some(operand) = case.expr.as_deref_mut() {
+                changed |= unify(std::iter::once(operand).chain(whens).collect(), schema);
+            }
+            changed
+        }
+        Expr::ScalarFunction(function) if COMMON_TYPE.contains(&function.func.name()) => {
+            unify(function.args.iter_mut().collect(), schema)
+        }
+        _ => false,
+    };
+    Ok(if changed { Transformed::yes(expr) } else { Transformed::no(expr) })
+}
+
+fn unify(exprs: Vec<&mut Expr>, schema: &DFSchema) -> bool {
+    let types = exprs.iter().map(|expr| expr.get_type(schema).unwrap_or(DataType::Null));
+    let types = types.collect::<Vec<_>>();
+    let mixed = types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal);
+    for (expr, data_type) in exprs.into_iter().zip(types) {
+        if mixed && data_type.is_decimal() {
+            let argument = std::mem::replace(expr, Expr::Literal(ScalarValue::Null, None));
+            *expr = datafusion_expr::cast(argument, DataType::Float64);
+        }
+    }
+    mixed
+}
+
+/// The common type of two columns in a set operation, where DataFusion's is not PostgreSQL's.
+pub(crate) fn common_float(left: &DataType, right: &DataType) -> Option<DataType> {
+    let mixed = (left.is_floating() && right.is_decimal()) || (left.is_decimal() && right.is_floating());
+    mixed.then_some(DataType::Float64)
 }
 
 fn operator(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {

@@ -2,12 +2,23 @@
 
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use datafusion::sql::sqlparser::ast::Statement;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion_common::config::Dialect;
+
 use super::session_context;
 
 /// All values of the result, columns apart by `|`, rows by `\n`; or the error's text.
 pub(crate) fn run(sql: &str) -> String {
+    run_in(sql, Dialect::PostgreSQL)
+}
+
+fn run_in(sql: &str, dialect: Dialect) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let collected = runtime.block_on(async { session_context().sql(sql).await?.collect().await });
+    let context = session_context();
+    context.state_ref().write().config_mut().options_mut().sql_parser.dialect = dialect;
+    let collected = runtime.block_on(async { context.sql(sql).await?.collect().await });
     let batches = match collected {
         Ok(batches) => batches,
         Err(error) => return format!("error: {}", error.find_root()),
@@ -24,6 +35,18 @@ pub(crate) fn run(sql: &str) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// The same after the rewriting that sessions do.
+pub(crate) fn run_rewritten(sql: &str) -> String {
+    let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
+    if let Statement::Query(query) = &mut statement
+        && let Err(error) = crate::rewrite::rewrite_query(query)
+    {
+        return format!("error: {error}");
+    }
+    // Excluding columns from a wildcard is no Postgres syntax.
+    run_in(&statement.to_string(), Dialect::Generic)
 }
 
 /// The types of the result's columns.

@@ -1,6 +1,6 @@
 //! Operators, casts and functions with PostgreSQL's results.
 
-use super::testing::{run, types};
+use super::testing::{run, run_rewritten, types};
 
 #[test]
 fn integer_arithmetic() {
@@ -43,14 +43,14 @@ fn numeric_division() {
 #[test]
 fn rounding() {
     assert_eq!(run("SELECT 2.5::int, 3.5::int, -2.5::int"), "3|4|-3");
-    let floats = "(VALUES (2.5::double precision), (3.5), (-2.5), (-0.4)) v(x)";
+    let floats = "(VALUES ('2.5'::double precision), ('3.5'), ('-2.5'), ('-0.4')) v(x)";
     assert_eq!(run(&format!("SELECT x::int, round(x) FROM {floats}")), "2|2.0\n4|4.0\n-2|-2.0\n0|-0.0");
     assert_eq!(run("SELECT round(2.5), round(1.255, 2), round(-3.5)"), "3|1.26|-4");
 }
 
 #[test]
 fn literals_are_numeric() {
-    assert_eq!(types("SELECT 0.908 * 5"), "Decimal128(23, 3)");
+    assert_eq!(types("SELECT 0.908 * 5"), "Decimal128(24, 3)");
     assert_eq!(run("SELECT 0.908 * 5, 0.1 + 0.2 = 0.3"), "4.540|true");
 }
 
@@ -105,4 +105,30 @@ fn ties_are_broken_by_all_columns() {
 #[test]
 fn unnest_of_null_gives_no_row() {
     assert_eq!(run("SELECT id, unnest(l) FROM (VALUES (1, [1, 2]), (2, NULL), (3, [])) v(id, l)"), "1|1\n1|2");
+}
+
+#[test]
+fn numerics_beside_floats_are_floats() {
+    let floats = "(VALUES ('1e300'::double precision), ('NaN'), ('0.5')) v(x)";
+    assert_eq!(run(&format!("SELECT x FROM {floats} WHERE x > 0.25 AND x < 1.5")), "0.5");
+    assert_eq!(run(&format!("SELECT x FROM {floats} WHERE x IN (0.5, 2) OR x BETWEEN 7.5 AND 8")), "0.5");
+    assert_eq!(
+        run(&format!("SELECT coalesce(x, 0.0), CASE WHEN x < 1.0 THEN x ELSE 0.1 END FROM {floats}")),
+        "1e300|0.1\nNaN|0.1\n0.5|0.5"
+    );
+    assert_eq!(run(&format!("SELECT x FROM {floats} UNION ALL SELECT 1.5")), "1e300\nNaN\n0.5\n1.5");
+    assert_eq!(types("SELECT '1'::double precision + 1.5, '1'::real * 1.5"), "Float64|Float64");
+}
+
+#[test]
+fn merged_columns_of_outer_joins() {
+    let sides = "(VALUES (1, 'a'), (2, 'b')) l(k, x) FULL JOIN (VALUES (2, 'c'), (3, 'd')) r(k, y) USING (k)";
+    assert_eq!(run_rewritten(&format!("SELECT * FROM {sides} ORDER BY k")), "1|a|NULL\n2|b|c\n3|NULL|d");
+    assert_eq!(
+        run_rewritten(&format!("SELECT k, count(*) FROM {sides} WHERE k > 1 GROUP BY k ORDER BY k")),
+        "2|1\n3|1"
+    );
+    assert_eq!(run_rewritten(&format!("SELECT r.k, y FROM {sides} WHERE l.k IS NULL")), "3|d");
+    let right = sides.replace("FULL", "RIGHT");
+    assert_eq!(run_rewritten(&format!("SELECT k, x FROM {right} ORDER BY k")), "2|b\n3|NULL");
 }

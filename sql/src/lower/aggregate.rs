@@ -1,18 +1,18 @@
 //! GROUP BY, DISTINCT, and grouping sets as a union of plain aggregates.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
 use datafusion::physical_expr::aggregate::LoweredAggregateBuilder;
 use datafusion::physical_expr::expressions::{Literal, cast};
-use datafusion_common::{DFSchema, ScalarValue};
+use datafusion_common::{DFSchema, DFSchemaRef, ScalarValue};
 use datafusion_expr::expr::GroupingSet;
 use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion_expr::utils::{enumerate_grouping_sets, grouping_set_to_exprlist};
 use datafusion_expr::{Aggregate, Expr, LogicalPlan};
 use millstream_engine::plan::{self, AggregateCall, StreamPlan};
 
-use super::projection::append;
 use super::{Lowering, build};
 use crate::error::{Result, SqlError};
 use crate::expr::{column, column_of, execution_props, physical};
@@ -20,15 +20,14 @@ use crate::expr::{column, column_of, execution_props, physical};
 impl Lowering<'_> {
     pub(super) fn aggregate(&self, node: &Aggregate) -> Result<StreamPlan> {
         let input = self.node(&node.input, None)?;
-        let schema = node.input.schema();
-        let calls = node.aggr_expr.iter().map(|expr| call(expr, schema, &input));
-        let calls = calls.collect::<Result<Vec<_>>>()?;
         let sets = grouping_sets(&node.group_expr)?;
         let keys = match &sets {
             None => node.group_expr.clone(),
             Some(_) => grouping_set_to_exprlist(&node.group_expr)?.into_iter().cloned().collect(),
         };
-        let (input, columns) = with_keys(input, &keys, schema)?;
+        let (input, columns, schema) = with_keys(input, &keys, node)?;
+        let calls = node.aggr_expr.iter().map(|expr| call(expr, &schema, &input));
+        let calls = calls.collect::<Result<Vec<_>>>()?;
         let plan = match sets {
             None => input.aggregate(columns, calls),
             Some(sets) => {
@@ -71,25 +70,46 @@ fn physical_arguments(expr: &Expr, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// The plan with a column for each key, and which.
+/// The plan with a column for each key, which these are, and its logical schema. Where keys are computed, only what the
+/// keys and calls need goes on: all of it may have to travel to other tasks.
 fn with_keys(
     input: StreamPlan,
     keys: &[Expr],
-    schema: &DFSchema,
-) -> Result<(StreamPlan, Vec<usize>)> {
-    let (mut columns, mut computed) = (Vec::new(), Vec::new());
-    for key in keys {
-        let expr = physical(key, schema)?;
-        match column_of(&expr) {
-            Some(column) => columns.push(column),
-            None => {
-                columns.push(input.schema.fields().len() + computed.len());
-                computed.push((expr, key.schema_name().to_string()));
-            }
+    node: &Aggregate,
+) -> Result<(StreamPlan, Vec<usize>, DFSchemaRef)> {
+    let schema = node.input.schema();
+    let exprs = keys.iter().map(|key| physical(key, schema)).collect::<Result<Vec<_>>>()?;
+    if let Some(columns) = exprs.iter().map(column_of).collect::<Option<Vec<_>>>() {
+        return Ok((input, columns, Arc::clone(schema)));
+    }
+    let mut places: Vec<usize> = Vec::new();
+    let mut fields = Vec::new();
+    let mut projected: Vec<(plan::Expr, String)> = Vec::new();
+    let mut read = node.aggr_expr.iter().flat_map(Expr::column_refs).collect::<Vec<_>>();
+    read.extend(keys.iter().filter_map(|key| key.try_as_col()));
+    for column in read {
+        let index = schema.index_of_column(column)?;
+        if !places.contains(&index) {
+            places.push(index);
+            let (qualifier, field) = schema.qualified_field(index);
+            fields.push((qualifier.cloned(), Arc::clone(field)));
+            projected.push((column(&input.schema, index), field.name().clone()));
         }
     }
-    let input = if computed.is_empty() { input } else { append(input, computed)? };
-    Ok((input, columns))
+    let mut columns = Vec::new();
+    for (number, (key, expr)) in keys.iter().zip(exprs).enumerate() {
+        let known = column_of(&expr).and_then(|index| places.iter().position(|&p| p == index));
+        columns.push(known.unwrap_or(fields.len()));
+        if known.is_none() {
+            // A name that no query has; people see the key's own.
+            let field = expr.return_field(&input.schema)?;
+            let field = field.as_ref().clone().with_name(format!("__key_{number}"));
+            fields.push((None, Arc::new(field)));
+            projected.push((expr, key.schema_name().to_string()));
+        }
+    }
+    let schema = Arc::new(DFSchema::new_with_metadata(fields, HashMap::new())?);
+    Ok((build::project(input, projected)?, columns, schema))
 }
 
 /// The sets of GROUPING SETS, ROLLUP and CUBE; `None` for a plain GROUP BY.

@@ -24,7 +24,6 @@ pub(super) fn filter(input: StreamPlan, predicate: Expr) -> Result<StreamPlan> {
 
 /// Computes expressions.
 pub(super) fn project(input: StreamPlan, exprs: Vec<(Expr, String)>) -> Result<StreamPlan> {
-    let input = without_unread_rank(input, &exprs)?;
     if is_identity(&input, &exprs) {
         return Ok(input);
     }
@@ -74,11 +73,19 @@ pub(super) fn filter_project(
     predicate: Option<Expr>,
     exprs: Option<Vec<(Expr, String)>>,
 ) -> Result<StreamPlan> {
+    let input = match &exprs {
+        Some(exprs) => without_unread_rank(input, predicate.as_ref(), exprs)?,
+        None => input,
+    };
     let bounded = exprs.as_ref().map(|exprs| {
         let bounded = |(expr, _): &(Expr, String)| bounded_by_watermark(expr, &input.properties);
         let columns = exprs.iter().enumerate().filter(|(_, expr)| bounded(expr));
         columns.map(|(index, _)| index).collect::<Vec<_>>()
     });
+    // What is left may be nothing: the columns of a Top-N without its rank.
+    if predicate.is_none() && exprs.as_ref().is_some_and(|exprs| is_identity(&input, exprs)) {
+        return Ok(input);
+    }
     let mut plan = input.filter_project(predicate, exprs)?;
     if let Some(bounded) = bounded {
         plan.properties.watermark_columns = bounded;
@@ -125,22 +132,16 @@ fn is_identity(input: &StreamPlan, exprs: &[(Expr, String)]) -> bool {
 }
 
 /// A Top-N whose rank column nothing above reads need not give it.
-fn without_unread_rank(input: StreamPlan, exprs: &[(Expr, String)]) -> Result<StreamPlan> {
+fn without_unread_rank(
+    input: StreamPlan,
+    predicate: Option<&Expr>,
+    exprs: &[(Expr, String)],
+) -> Result<StreamPlan> {
+    let mut reads = vec![0; input.schema.fields().len()];
+    exprs.iter().for_each(|(expr, _)| count_columns(expr, &mut reads));
+    predicate.into_iter().for_each(|expr| count_columns(expr, &mut reads));
     match &input.node {
-        PlanNode::TopN(top_n) => {
-            let mut reads = vec![0; input.schema.fields().len()];
-            exprs.iter().for_each(|(expr, _)| count_columns(expr, &mut reads));
-            Ok(if reads.last() == Some(&0) { drop_rank(&input, top_n) } else { input })
-        }
-        // Through a filter that does not read it either.
-        PlanNode::FilterProject(FilterProject { predicate: Some(predicate), exprs: None })
-            if matches!(input.inputs[0].node, PlanNode::TopN(_)) =>
-        {
-            let mut read = exprs.to_vec();
-            read.push((predicate.clone(), String::new()));
-            let below = without_unread_rank(input.inputs[0].clone(), &read)?;
-            filter_project(below, Some(predicate.clone()), None)
-        }
+        PlanNode::TopN(top_n) if reads.last() == Some(&0) => Ok(drop_rank(&input, top_n)),
         _ => Ok(input),
     }
 }

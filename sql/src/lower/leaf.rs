@@ -10,6 +10,7 @@ use datafusion_expr::utils::conjunction;
 use datafusion_expr::{EmptyRelation, TableScan, Unnest, Values};
 use millstream_engine::plan::{self, FilterProject, PlanNode, StreamPlan};
 
+use super::projection::shown_name;
 use super::{Lowering, build};
 use crate::error::{Result, SqlError};
 use crate::expr::{column_of, physical};
@@ -82,7 +83,9 @@ impl Lowering<'_> {
         // Elements of a list of window ends are bounded as those are.
         let bounded = columns.iter().copied().filter(|&column| has_bounded_elements(&input, column));
         let bounded = bounded.collect::<Vec<_>>();
-        let schema = Arc::clone(node.schema.inner());
+        let fields = node.schema.fields().iter();
+        let shown = fields.map(|f| f.as_ref().clone().with_name(shown_name(f.name())));
+        let schema = Arc::new(Schema::new(shown.collect::<Vec<_>>()));
         let preserve_nulls = node.options.preserve_nulls();
         let mut plan = input.unnest(plan::Unnest { columns, preserve_nulls }, schema);
         plan.properties.watermark_columns.extend(bounded);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_expr::expressions::cast;
 use datafusion_common::ScalarValue;
+use datafusion::sql::utils::UNNEST_PLACEHOLDER;
 use datafusion_expr::expr::BinaryExpr;
 use datafusion_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion_expr::{Expr, Filter, LogicalPlan, Operator, Projection, Union};
@@ -23,7 +24,7 @@ impl Lowering<'_> {
         }
         let schema = node.input.schema();
         let named = |(expr, field): (&Expr, &Arc<Field>)| {
-            Ok((physical(expr, schema)?, field.name().clone()))
+            Ok((physical(expr, schema)?, shown_name(field.name())))
         };
         let exprs = node.expr.iter().zip(node.schema.fields()).map(named);
         build::project(input, exprs.collect::<Result<_>>()?)
@@ -65,6 +66,11 @@ impl Lowering<'_> {
         let fields = schema.fields().iter().enumerate().map(field).collect::<Vec<_>>();
         Ok(StreamPlan::union(inputs, Arc::new(Schema::new(fields)))?)
     }
+}
+
+/// The planner's names for lists to be expanded are whole expressions.
+pub(super) fn shown_name(name: &str) -> String {
+    if name.starts_with(UNNEST_PLACEHOLDER) { "unnest".to_string() } else { name.to_string() }
 }
 
 /// The plan with the names and types of a schema.

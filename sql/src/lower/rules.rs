@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::execution::session_state::SessionState;
 use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
@@ -17,11 +18,11 @@ use datafusion::optimizer::{
 };
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::Transformed;
-use datafusion_common::{DFSchema, Result as DataFusionResult};
+use datafusion_common::{Column, DFSchema, Result as DataFusionResult};
 use datafusion_expr::expr::{Sort as SortExpr, WindowFunction, WindowFunctionParams};
 use datafusion_expr::{
-    Distinct, DistinctOn, Expr, LogicalPlan, LogicalPlanBuilder, Window, WindowFrame,
-    WindowFunctionDefinition, lit,
+    Distinct, DistinctOn, Expr, LogicalPlan, LogicalPlanBuilder, Union, Window, WindowFrame,
+    WindowFunctionDefinition, cast, lit,
 };
 
 use super::{check, set_operation};
@@ -92,6 +93,7 @@ impl AnalyzerRule for Meaning {
                 unnest.options = unnest.options.with_preserve_nulls(false);
                 Ok(Transformed::yes(LogicalPlan::Unnest(unnest)))
             }
+            LogicalPlan::Union(union) => float_columns(union),
             other => Ok(Transformed::no(other)),
         })?;
         if self.streaming {
@@ -100,6 +102,37 @@ impl AnalyzerRule for Meaning {
             set_operation::to_numbered(plan.data)
         }
     }
+}
+
+/// Columns that are floats in one input and numerics in another are floats in all.
+fn float_columns(union: Union) -> DataFusionResult<Transformed<LogicalPlan>> {
+    let types = |column: usize| {
+        union.inputs.iter().map(move |input| input.schema().field(column).data_type())
+    };
+    let width = union.inputs.first().map_or(0, |input| input.schema().fields().len());
+    let is_regular = union.inputs.iter().all(|input| input.schema().fields().len() == width);
+    let is_mixed = |column: &usize| {
+        types(*column).any(DataType::is_floating) && types(*column).any(DataType::is_decimal)
+    };
+    let mixed = (0..width).filter(|column| is_regular && is_mixed(column)).collect::<Vec<_>>();
+    if mixed.is_empty() {
+        return Ok(Transformed::no(LogicalPlan::Union(union)));
+    }
+    let widened = |input: &Arc<LogicalPlan>| {
+        let exprs = input.schema().iter().enumerate().map(|(place, (qualifier, field))| {
+            let column = Expr::Column(Column::from((qualifier, field)));
+            if mixed.contains(&place) && field.data_type().is_decimal() {
+                cast(column, DataType::Float64).alias_qualified(qualifier.cloned(), field.name())
+            } else {
+                column
+            }
+        });
+        let exprs = exprs.collect::<Vec<_>>();
+        LogicalPlanBuilder::from(input.as_ref().clone()).project(exprs)?.build().map(Arc::new)
+    };
+    let inputs = union.inputs.iter().map(widened).collect::<DataFusionResult<Vec<_>>>()?;
+    let union = Union::try_new_with_loose_types(inputs)?;
+    Ok(Transformed::yes(LogicalPlan::Union(union)))
 }
 
 /// DISTINCT ON as a filter on `row_number`.

@@ -23,6 +23,7 @@ use millstream_engine::plan::{SetKind, SetOperation, StreamPlan};
 use super::Lowering;
 use super::projection::aligned;
 use crate::error::{Result, SqlError};
+use crate::functions::semantics::common_float;
 
 /// EXCEPT or INTERSECT of two plans with the same types.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,10 +100,15 @@ fn recognize(plan: &LogicalPlan) -> Option<(&Join, bool)> {
 }
 
 /// Both sides with the types that they have in common.
-fn sides(join: &Join) -> DataFusionResult<(LogicalPlan, LogicalPlan)> {
-    let types = join.left.schema().fields().iter().zip(join.right.schema().fields());
+fn sides(
+    left: &Arc<LogicalPlan>,
+    right: &Arc<LogicalPlan>,
+) -> DataFusionResult<(LogicalPlan, LogicalPlan)> {
+    let types = left.schema().fields().iter().zip(right.schema().fields());
     let types = types.map(|(left, right)| {
-        type_union_coercion(left.data_type(), right.data_type()).ok_or_else(|| {
+        let (left_type, right_type) = (left.data_type(), right.data_type());
+        let common = common_float(left_type, right_type);
+        common.or_else(|| type_union_coercion(left_type, right_type)).ok_or_else(|| {
             let (left, right) = (left.data_type(), right.data_type());
             DataFusionError::Plan(format!("EXCEPT or INTERSECT types {left} and {right} cannot be matched"))
         })
@@ -122,7 +128,7 @@ fn sides(join: &Join) -> DataFusionResult<(LogicalPlan, LogicalPlan)> {
         });
         LogicalPlanBuilder::from(plan.as_ref().clone()).project(exprs.collect::<Vec<_>>())?.build()
     };
-    Ok((with_types(&join.left)?, with_types(&join.right)?))
+    Ok((with_types(left)?, with_types(right)?))
 }
 
 /// For continuous queries: every set operation as a node of its own.
@@ -132,11 +138,11 @@ pub(super) fn to_nodes(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
             return Ok(Transformed::no(plan));
         };
         let except = join.join_type == JoinType::LeftAnti;
-        let (left, right) = sides(join)?;
-        let left = match left {
-            LogicalPlan::Distinct(Distinct::All(input)) if !all => Arc::unwrap_or_clone(input),
-            other => other,
+        let left = match join.left.as_ref() {
+            LogicalPlan::Distinct(Distinct::All(input)) if !all => input,
+            _ => &join.left,
         };
+        let (left, right) = sides(left, &join.right)?;
         let node = Arc::new(SetOperationNode { left, right, except, all });
         Ok(Transformed::yes(LogicalPlan::Extension(Extension { node })))
     };
@@ -149,7 +155,7 @@ pub(super) fn to_numbered(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
         let Some((join, true)) = recognize(&plan) else {
             return Ok(Transformed::no(plan));
         };
-        let (left, right) = sides(join)?;
+        let (left, right) = sides(&join.left, &join.right)?;
         let columns = columns_of(&left);
         let (left, left_number) = numbered(left)?;
         let (right, right_number) = numbered(right)?;

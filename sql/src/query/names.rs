@@ -78,7 +78,7 @@ pub(crate) fn display(name: &str) -> &str {
 }
 
 /// As Postgres's `FigureColname`.
-fn column_name(expr: &Expr) -> String {
+pub(crate) fn column_name(expr: &Expr) -> String {
     figure(expr).unwrap_or_else(|| "?column?".to_string())
 }
 

@@ -22,7 +22,7 @@ use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{self, Query};
 use parking_lot::Mutex;
 
-use super::names;
+use super::{names, pg_surface};
 use super::reads::Reads;
 use super::tables::{RelationTable, SystemRelation};
 use crate::catalog::system::{self, SystemContext};
@@ -101,6 +101,7 @@ impl Planner {
         text: &str,
     ) -> Result<(LogicalPlan, Markers)> {
         let mut query = query.clone();
+        pg_surface::rewrite(&mut query, &self.system.settings)?;
         let markers = rewrite::rewrite_query(&mut query)?;
         names::name_columns(&mut query);
         let statement = ast::Statement::Query(Box::new(query));
@@ -203,8 +204,12 @@ impl Planner {
             std::ops::ControlFlow::<()>::Continue(())
         });
         for (file, location) in files {
-            let position =
-                location.and_then(|(line, column)| TextMap::new(text).position(line, column));
+            // The parser gives quoted names no place.
+            let written = text.find(&format!("'{file}'"));
+            let position = match location {
+                Some((line, column)) => TextMap::new(text).position(line, column),
+                None => written.map(|at| text[..at].chars().count() + 1),
+            };
             let table = super::run::file_table(&self.state, &file).await;
             let table = table.map_err(|error| SqlError { position, ..error })?;
             self.own.insert(file, provider_as_source(table));
@@ -215,12 +220,16 @@ impl Planner {
 
 /// The plan with the columns' names of a schema.
 pub(crate) fn rename(plan: LogicalPlan, schema: &SchemaRef) -> DfResult<LogicalPlan> {
-    let names = plan.schema().iter().zip(schema.fields());
-    let same = names.clone().all(|((_, field), wanted)| field.name() == wanted.name());
-    if same && plan.schema().iter().all(|(qualifier, _)| qualifier.is_none()) {
+    let same = plan.schema().iter().zip(schema.fields()).all(|((qualifier, field), wanted)| {
+        qualifier.is_none() && field.name() == wanted.name()
+    });
+    if same {
         return Ok(plan);
     }
-    let exprs: Vec<Expr> = names
+    let exprs: Vec<Expr> = plan
+        .schema()
+        .iter()
+        .zip(schema.fields())
         .map(|((qualifier, field), wanted)| {
             Expr::Column((qualifier, field).into()).alias(wanted.name())
         })

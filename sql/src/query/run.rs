@@ -7,7 +7,9 @@ use std::task::{Context, Poll};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
-use datafusion::datasource::listing::{ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::datasource::listing::{
+    ListingTable, ListingTableConfig, ListingTableConfigExt, ListingTableUrl,
+};
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::execute_stream;
@@ -59,10 +61,38 @@ async fn execute(
     planner.reads.fill()?;
     let state = &planner.state;
     let physical = state.create_physical_plan(plan).await?;
-    // The logical plan knows metadata of columns (their Postgres types) that physical operators may lose.
-    let schema = Arc::clone(plan.schema().inner());
+    let schema = merged_schema(plan.schema().as_arrow(), &physical.schema());
     let stream = execute_stream(physical, state.task_ctx())?;
     Ok((schema, stream))
+}
+
+/// The planned columns with the types that rows really have: analysis settles them after planning. The plan knows
+/// metadata (Postgres types) that physical operators may lose.
+fn merged_schema(planned: &Schema, physical: &Schema) -> SchemaRef {
+    let fields = planned.fields().iter().zip(physical.fields()).map(|(planned, physical)| {
+        let nullable = planned.is_nullable() || physical.is_nullable();
+        if planned.data_type() == physical.data_type() {
+            planned.as_ref().clone().with_nullable(nullable)
+        } else {
+            physical.as_ref().clone().with_name(planned.name()).with_nullable(nullable)
+        }
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A plan's columns as they will be: with the types that analysis gives, where it can.
+pub(crate) fn analyzed_schema(planner: &Planner, plan: &LogicalPlan) -> SchemaRef {
+    let planned = plan.schema().as_arrow();
+    let state = &planner.state;
+    let analyzed =
+        state.analyzer().execute_and_check(plan.clone(), state.config_options(), |_, _| {});
+    match analyzed {
+        Ok(analyzed) if analyzed.schema().fields().len() == planned.fields().len() => {
+            merged_schema(planned, analyzed.schema().as_arrow())
+        }
+        // Parameters without values may leave types open.
+        _ => Arc::clone(plan.schema().inner()),
+    }
 }
 
 /// The schema with the names that the client sees.

@@ -23,8 +23,6 @@ use crate::error::SqlError;
 
 /// Batches that wait between a reader's thread and the query.
 const BATCHES_WAITING: usize = 2;
-/// A partition with at most so many rows is read in place: a task of its own would cost more.
-const ROWS_IN_PLACE: usize = 64 * 1024;
 
 /// What is read.
 #[derive(Clone, Debug)]
@@ -149,27 +147,12 @@ impl ScanExec {
         if partition >= snapshot.num_partitions() {
             return Ok(self.stream(std::iter::empty()));
         }
-        let failed = |error| SqlError::from(error).into();
-        if snapshot.num_rows() <= ROWS_IN_PLACE {
-            let batches = snapshot.batches(partition, &self.projection);
-            let batches: Vec<RecordBatch> =
-                batches.collect::<millstream_engine::Result<_>>().map_err(failed)?;
-            return Ok(self.stream(batches.into_iter().map(Ok)));
-        }
-        let mut builder =
-            RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), BATCHES_WAITING);
-        let sender = builder.tx();
         let (snapshot, projection) = (snapshot.clone(), self.projection.clone());
-        builder.spawn(async move {
-            for batch in snapshot.batches(partition, &projection) {
-                // The receiver is gone: nobody wants the rest.
-                if sender.send(batch.map_err(failed)).await.is_err() {
-                    break;
-                }
-            }
-            Ok(())
+        let batches = (0..snapshot.num_chunks(partition)).map(move |chunk| {
+            let batch = snapshot.chunk(partition, chunk, &projection);
+            batch.map_err(|error| SqlError::from(error).into())
         });
-        Ok(builder.build())
+        Ok(self.stream(batches))
     }
 
     fn read_source(&self, engine: &EngineHandle, id: RelationId) -> SendableRecordBatchStream {

@@ -34,8 +34,11 @@ pub(crate) fn register(state: &mut SessionState, user: &str) {
         ("current_schema", PUBLIC.to_string()),
         ("version", version()),
     ];
-    for (name, value) in constants {
-        let function = Constant { name, value, signature: Signature::nullary(Volatility::Stable) };
+    let constants = constants.map(|(name, value)| (name, value, Signature::nullary(Volatility::Stable)));
+    // There is one role: whoever asks.
+    let owner = ("pg_get_userbyid", user.to_string(), Signature::any(1, Volatility::Stable));
+    for (name, value, signature) in constants.into_iter().chain([owner]) {
+        let function = Constant { name, value, signature };
         let udf = Arc::new(ScalarUDF::new_from_impl(function));
         if let Err(error) = state.register_udf(udf) {
             tracing::error!(%error, name, "a session function was not registered");

@@ -32,7 +32,7 @@ pub(crate) fn plan_stream(
     text: &str,
 ) -> Result<Streamed> {
     let (logical, _) = planner.plan_query(&query.query, &[], text)?;
-    let schema = output_schema(&logical, columns)?;
+    let schema = output_schema(planner, &logical, columns)?;
     let logical = rename(logical, &schema)?;
     let optimized = optimize_streaming(&planner.state, logical.clone())?;
     let emit_on_window_close = query.emit == Some(Emit::OnWindowClose);
@@ -45,8 +45,13 @@ pub(crate) fn plan_stream(
 ///
 /// # Errors
 /// 42701 for a name twice, 42601 for a list that is too long.
-pub(crate) fn output_schema(plan: &LogicalPlan, columns: &[String]) -> Result<SchemaRef> {
-    let found = plan.schema().fields();
+pub(crate) fn output_schema(
+    planner: &Planner,
+    plan: &LogicalPlan,
+    columns: &[String],
+) -> Result<SchemaRef> {
+    let analyzed = super::run::analyzed_schema(planner, plan);
+    let found = analyzed.fields();
     if columns.len() > found.len() {
         return Err(SqlError::new("42601", "CREATE VIEW specifies more column names than columns"));
     }

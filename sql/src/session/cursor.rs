@@ -3,6 +3,7 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
+use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::outcome::RowStream;
@@ -10,7 +11,8 @@ use crate::outcome::RowStream;
 /// An open cursor.
 pub(crate) struct Cursor {
     pub(crate) schema: SchemaRef,
-    rows: RowStream,
+    /// Never locked: it makes the session shareable between threads, which a stream alone is not.
+    rows: Mutex<RowStream>,
     /// The rest of a batch that was begun.
     rest: Option<RecordBatch>,
     /// Stays after the transaction.
@@ -19,7 +21,7 @@ pub(crate) struct Cursor {
 
 impl Cursor {
     pub(crate) fn new(schema: SchemaRef, rows: RowStream, hold: bool) -> Self {
-        Self { schema, rows, rest: None, hold }
+        Self { schema, rows: Mutex::new(rows), rest: None, hold }
     }
 
     /// The next rows: at most `count`, or all. An endless cursor gives what has come, and waits for at least one row.
@@ -32,7 +34,7 @@ impl Cursor {
         while wanted > 0 {
             let batch = match self.rest.take() {
                 Some(batch) => batch,
-                None => match self.rows.next().await {
+                None => match self.rows.get_mut().next().await {
                     Some(batch) => batch?,
                     None => break,
                 },

@@ -366,7 +366,7 @@ async fn create_table_as(
     let names: Vec<String> = create.columns.iter().map(|column| fold(&column.name)).collect();
     let mut planner = session.planner();
     let plan = super::select::plan(&mut planner, query, run).await?;
-    let schema = output_schema(&plan, &names)?;
+    let schema = output_schema(&planner, &plan, &names)?;
     let nullable = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let schema: SchemaRef = Arc::new(Schema::new(nullable.map(storable).collect::<Vec<_>>()));
     session.ready_to_read(&planner).await?;

@@ -68,7 +68,7 @@ async fn plain(session: &mut Session, create: &CreateView, run: &Run<'_>) -> Res
     let planner = session.planner();
     let (plan, _) = planner.plan_query(&create.query.query, &[], run.text)?;
     let columns: Vec<String> = create.columns.iter().map(fold).collect();
-    let schema = output_schema(&plan, &columns)?;
+    let schema = output_schema(&planner, &plan, &columns)?;
     let depends_on = planner.reads.direct();
     if let Some(old) = replaced {
         check_replaceable(&old, &schema, &depends_on, &catalog)?;

@@ -10,7 +10,7 @@ use super::{explain, insert, returning, show, subscribe};
 use crate::error::Result;
 use crate::outcome::Description;
 use crate::parser::{Command, Emit, StreamQuery, SubscribeTarget};
-use crate::query::run::display_schema;
+use crate::query::run::{analyzed_schema, display_schema};
 use crate::query::stream_plan::plan_stream;
 use crate::session::{Session, Statement};
 
@@ -72,8 +72,8 @@ impl Describer<'_> {
         planner.add_files(&query.query, self.text).await?;
         let (plan, _) = planner.plan_query(&query.query, &self.fields, self.text)?;
         let parameters = self.parameters(&plan)?;
-        // Types are settled by the analyzer: parameters and literals get theirs from what they meet.
-        Ok(Description { parameters, columns: Some(display_schema(plan.schema().inner())) })
+        let columns = display_schema(&analyzed_schema(&planner, &plan));
+        Ok(Description { parameters, columns: Some(columns) })
     }
 
     fn live(&self, query: &StreamQuery) -> Result<Description> {
@@ -126,6 +126,8 @@ impl Describer<'_> {
         };
         let relation = self.session.resolve(&self.session.db.catalog(), name, self.text)?;
         relation.table()?;
+        let shortened = insert::with_listed_columns(statement, &relation);
+        let statement = shortened.as_ref().unwrap_or(statement);
         let mut planner = self.session.planner();
         let plan = insert::plan(&mut planner, statement, &relation, self.text, &self.fields).await?;
         let parameters = self.parameters(&plan)?;
@@ -147,7 +149,7 @@ impl Describer<'_> {
     ) -> Result<SchemaRef> {
         let planner = self.session.planner();
         let plan = returning::plan(&planner, relation, alias, items, self.text, &self.fields)?;
-        Ok(display_schema(plan.schema().inner()))
+        Ok(display_schema(&analyzed_schema(&planner, &plan)))
     }
 
     /// UPDATE and DELETE: DataFusion plans them too, which tells the parameters' types.

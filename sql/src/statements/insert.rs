@@ -56,6 +56,8 @@ pub(super) async fn run(
     let catalog = session.db.catalog();
     let relation = session.resolve(&catalog, name, run.text)?;
     let table = relation.table()?;
+    let shortened = with_listed_columns(insert, &relation);
+    let insert = shortened.as_ref().unwrap_or(insert);
     let conflict = conflict_of(insert, &relation, table, run.text)?;
     let rows = match literal::rows(insert, &relation, table, run)? {
         Some(batch) => vec![batch],
@@ -69,6 +71,20 @@ pub(super) async fn run(
             returning::run(session, &relation, alias, items, written.rows, "INSERT 0", run).await
         }
     }
+}
+
+/// VALUES with fewer values than the table has columns: those are the first ones.
+pub(super) fn with_listed_columns(insert: &Insert, relation: &Relation) -> Option<Insert> {
+    let SetExpr::Values(values) = insert.source.as_ref()?.body.as_ref() else { return None };
+    let width = values.rows.first()?.content.len();
+    if !insert.columns.is_empty() || width >= relation.schema.fields().len() {
+        return None;
+    }
+    let named = relation.schema.fields().iter().take(width);
+    let named = named.map(|field| {
+        ast::ObjectName::from(vec![ast::Ident::with_quote('"', field.name().clone())])
+    });
+    Some(Insert { columns: named.collect(), ..insert.clone() })
 }
 
 fn check_form(insert: &Insert) -> Result<()> {

@@ -3,6 +3,7 @@
 //! Columns are `epoch`, `weight`, then the relation's. The rows of the snapshot come first, with weight +1 and the epoch
 //! of the snapshot. A query is kept up to date by a temporary view that goes with the stream of rows.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,7 +44,7 @@ pub(super) async fn run(
     let changes = Changes {
         schema: Arc::clone(&schema),
         epoch: subscription.epoch.0,
-        snapshot: SnapshotReader::new(&subscription),
+        snapshot: SnapshotReader::new(subscription.snapshot.clone()),
         subscription,
         cancel: run.cancel.clone(),
         failure: session.transaction.failure_flag(),
@@ -126,33 +127,27 @@ impl Drop for Temporary {
 /// The snapshot's batches one by one.
 struct SnapshotReader {
     snapshot: Snapshot,
+    columns: Vec<usize>,
     partition: usize,
-    /// Batches of the partition that is being read, last first.
-    batches: Vec<RecordBatch>,
+    chunk: usize,
 }
 
 impl SnapshotReader {
-    fn new(subscription: &Subscription) -> Self {
-        Self { snapshot: subscription.snapshot.clone(), partition: 0, batches: Vec::new() }
+    fn new(snapshot: Snapshot) -> Self {
+        let columns = (0..snapshot.schema().fields().len()).collect();
+        Self { snapshot, columns, partition: 0, chunk: 0 }
     }
 
     fn next(&mut self) -> Option<Result<RecordBatch>> {
-        let columns: Vec<usize> = (0..self.snapshot.schema().fields().len()).collect();
-        loop {
-            if let Some(batch) = self.batches.pop() {
-                return Some(Ok(batch));
+        while self.partition < self.snapshot.num_partitions() {
+            if self.chunk < self.snapshot.num_chunks(self.partition) {
+                let batch = self.snapshot.chunk(self.partition, self.chunk, &self.columns);
+                self.chunk += 1;
+                return Some(batch.map_err(SqlError::from));
             }
-            if self.partition >= self.snapshot.num_partitions() {
-                return None;
-            }
-            let batches: millstream_engine::Result<Vec<RecordBatch>> =
-                self.snapshot.batches(self.partition, &columns).collect();
-            self.partition += 1;
-            match batches {
-                Ok(batches) => self.batches = batches.into_iter().rev().collect(),
-                Err(error) => return Some(Err(error.into())),
-            }
+            (self.partition, self.chunk) = (self.partition + 1, 0);
         }
+        None
     }
 }
 
@@ -212,7 +207,9 @@ impl Stream for Changes {
             }
         }
         loop {
-            match this.subscription.changes.poll_recv(context) {
+            // A receive that is given up before it is ready takes nothing with it.
+            let next = std::pin::pin!(this.subscription.changes.recv()).poll(context);
+            match next {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => {
                     this.ended = true;

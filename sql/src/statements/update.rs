@@ -46,6 +46,7 @@ pub(super) async fn run(
         }
     };
     let set = assignments(update, &target.relation)?;
+    check_texts(&set, &target.relation)?;
     for attempt in 0.. {
         let values = set.iter().map(|(_, expr)| expr.clone()).collect();
         let found = target.find(session, values, &from, update.selection.clone(), run).await?;
@@ -103,6 +104,19 @@ pub(super) fn write(
     }
     let all = ChangeBatch::concat(&relation.schema, changes)?;
     session.write(relation, all, OnConflict::Fail)?;
+    Ok(())
+}
+
+/// Quoted literals must fit even when no row is changed.
+fn check_texts(set: &[(usize, Expr)], relation: &Relation) -> Result<()> {
+    for (place, expr) in set {
+        if let Expr::Value(value) = expr
+            && let Value::SingleQuotedString(text) = &value.value
+        {
+            let text: ArrayRef = Arc::new(arrow::array::StringViewArray::from(vec![text.as_str()]));
+            assign::convert(&text, relation.schema.field(*place))?;
+        }
+    }
     Ok(())
 }
 

@@ -26,7 +26,7 @@ enum Kind<'a> {
     Float64,
     Bytes,
     Interval,
-    List(Box<dyn Fn(&ArrayRef) -> Result<Vec<Option<String>>, ArrowError> + 'a>),
+    List,
     Timestamp(ArrayFormatter<'a>),
     Other(ArrayFormatter<'a>),
 }
@@ -64,9 +64,9 @@ impl<'a> Column<'a> {
             }
             DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
                 let list = DataType::List(item.clone());
-                (arrow::compute::cast(array, &list)?, Kind::List(Box::new(items)))
+                (arrow::compute::cast(array, &list)?, Kind::List)
             }
-            DataType::List(_) => (array.clone(), Kind::List(Box::new(items))),
+            DataType::List(_) => (array.clone(), Kind::List),
             DataType::Timestamp(..) => (array.clone(), Kind::Timestamp(formatter()?)),
             _ => (array.clone(), Kind::Other(formatter()?)),
         };
@@ -95,7 +95,7 @@ impl<'a> Column<'a> {
                 let value = self.array.as_primitive::<IntervalMonthDayNanoType>().value(row);
                 interval(value.months, value.days, value.nanoseconds)
             }
-            Kind::List(items) => {
+            Kind::List => {
                 let items = items(&self.array.as_list::<i32>().value(row)).unwrap_or_default();
                 let items: Vec<String> = items.into_iter().map(element).collect();
                 format!("{{{}}}", items.join(","))
@@ -116,7 +116,9 @@ fn element(value: Option<String>) -> String {
     let Some(value) = value else { return "NULL".to_string() };
     let nested = value.starts_with('{');
     let special = |c: char| c.is_whitespace() || matches!(c, ',' | '"' | '\\' | '{' | '}');
-    if nested || !(value.is_empty() || value.eq_ignore_ascii_case("null") || value.contains(special)) {
+    if nested
+        || !(value.is_empty() || value.eq_ignore_ascii_case("null") || value.contains(special))
+    {
         return value;
     }
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
@@ -173,7 +175,8 @@ fn interval(months: i32, days: i32, nanoseconds: i64) -> String {
         let sign = if nanoseconds < 0 { "-" } else { "" };
         let micros = nanoseconds.unsigned_abs() / 1000;
         let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
-        let mut time = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let mut time =
+            format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
         if fraction > 0 {
             time.push_str(format!(".{fraction:06}").trim_end_matches('0'));
         }
@@ -196,8 +199,18 @@ mod tests {
             [1.0, -0.5, 1e20, 123_456.789, 1e-5, 0.0001, 100.0, f64::NAN, f64::NEG_INFINITY, -0.0]
                 .map(float8)
                 .into();
-        let expected =
-            ["1", "-0.5", "1e+20", "123456.789", "1e-05", "0.0001", "100", "NaN", "-Infinity", "-0"];
+        let expected = [
+            "1",
+            "-0.5",
+            "1e+20",
+            "123456.789",
+            "1e-05",
+            "0.0001",
+            "100",
+            "NaN",
+            "-Infinity",
+            "-0",
+        ];
         assert_eq!(shown, expected);
     }
 
@@ -217,7 +230,8 @@ mod tests {
 
     #[test]
     fn elements() {
-        let quoted = ["a", "", "null", "a b", "a\"b", "{1,2}"].map(|text| element(Some(text.into())));
+        let quoted =
+            ["a", "", "null", "a b", "a\"b", "{1,2}"].map(|text| element(Some(text.into())));
         assert_eq!(quoted, ["a", "\"\"", "\"null\"", "\"a b\"", "\"a\\\"b\"", "{1,2}"]);
         assert_eq!(element(None), "NULL");
     }

@@ -90,8 +90,10 @@ impl<W: Write> TableWriter<W> {
 
     /// A value with several lines makes the row as high; a `+` says that it goes on.
     fn print_row(&mut self, row: &Row) -> Result<(), ArrowError> {
-        let parts: Vec<Vec<&str>> =
-            row.iter().map(|value| value.as_deref().unwrap_or_default().split('\n').collect()).collect();
+        let parts: Vec<Vec<&str>> = row
+            .iter()
+            .map(|value| value.as_deref().unwrap_or_default().split('\n').collect())
+            .collect();
         let height = parts.iter().map(Vec::len).max().unwrap_or(1);
         for at in 0..height {
             let mut line = String::new();

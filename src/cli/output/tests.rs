@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, Float64Array, Int64Array, ListArray, StringViewArray, TimestampMicrosecondArray};
+use arrow::array::{
+    BooleanArray, Float64Array, Int64Array, ListArray, StringViewArray, TimestampMicrosecondArray,
+};
 use arrow::datatypes::Int64Type;
 use expect_test::{Expect, expect};
 
@@ -17,7 +19,12 @@ fn batch() -> RecordBatch {
     let times = TimestampMicrosecondArray::from(vec![Some(0), Some(1_500_000), None]);
     RecordBatch::try_from_iter_with_nullable([
         ("id", Arc::new(Int64Array::from(vec![1, 20, 300])) as _, false),
-        ("city", Arc::new(StringViewArray::from(vec![Some("Oslo"), None, Some("two\nlines, \"q\"")])) as _, true),
+        (
+            "city",
+            Arc::new(StringViewArray::from(vec![Some("Oslo"), None, Some("two\nlines, \"q\"")]))
+                as _,
+            true,
+        ),
         ("ok", Arc::new(BooleanArray::from(vec![Some(true), Some(false), None])) as _, true),
         ("share", Arc::new(Float64Array::from(vec![1.0, 0.25, 1e20])) as _, false),
         ("at", Arc::new(times) as _, true),

@@ -116,7 +116,9 @@ impl Runner {
             }
             match run {
                 Ok(()) => {}
-                Err(Trouble::Sql(error)) if self.stop.is_cancelled() && error.sqlstate == "57014" => {
+                Err(Trouble::Sql(error))
+                    if self.stop.is_cancelled() && error.sqlstate == "57014" =>
+                {
                     let live = is_live(&statement);
                     return Err(if live { Ended::LiveStopped } else { Ended::Interrupted });
                 }
@@ -125,7 +127,9 @@ impl Runner {
                     return Err(Ended::OutputClosed);
                 }
                 Err(Trouble::Output(error)) => {
-                    return Err(Ended::Failed(format!("ERROR:  the output cannot be written: {error}")));
+                    return Err(Ended::Failed(format!(
+                        "ERROR:  the output cannot be written: {error}"
+                    )));
                 }
             }
         }
@@ -174,7 +178,9 @@ impl Runner {
             None => RowWriter::new(self.format, schema, live, out)?,
             Some(format) => RowWriter::copy(format, schema, out)?,
         };
-        while let Some(batch) = progress::shown(self.progress && !live, &self.database, rows.next()).await {
+        while let Some(batch) =
+            progress::shown(self.progress && !live, &self.database, rows.next()).await
+        {
             writer.write(&batch?)?;
         }
         Ok(writer.finish()?)
@@ -260,7 +266,11 @@ impl Runner {
             }
             false
         };
-        Ok(sinks.into_iter().filter(|sink| depends(sink.id.0)).map(|sink| sink.name.clone()).collect())
+        Ok(sinks
+            .into_iter()
+            .filter(|sink| depends(sink.id.0))
+            .map(|sink| sink.name.clone())
+            .collect())
     }
 
     /// What each relation reads.
@@ -269,7 +279,8 @@ impl Runner {
         let mut inputs: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for batch in self.session.query(sql).await? {
             let column = |at: usize| -> Result<Vec<u64>, Error> {
-                let numbers = cast(batch.column(at), &DataType::Int64).map_err(SqlError::internal)?;
+                let numbers =
+                    cast(batch.column(at), &DataType::Int64).map_err(SqlError::internal)?;
                 let numbers = numbers.as_primitive::<Int64Type>().values();
                 Ok(numbers.iter().map(|number| number.unsigned_abs()).collect())
             };

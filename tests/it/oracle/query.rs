@@ -116,7 +116,10 @@ impl<'a> Generator<'a> {
         let alias = self.alias();
         if depth > 0 && self.chance(0.7) {
             let (sql, columns) = self.at_depth(depth - 1);
-            return Item { sql: format!("({sql}) AS {alias}"), columns: qualified(&alias, columns) };
+            return Item {
+                sql: format!("({sql}) AS {alias}"),
+                columns: qualified(&alias, columns),
+            };
         }
         let at = self.below(self.relations.len());
         let relation = &self.relations[at];
@@ -147,7 +150,8 @@ impl<'a> Generator<'a> {
                 None => format!("{name} IS NOT NULL"),
             },
             3 => {
-                let (one, two) = (known_value(self.rng, column.kind), known_value(self.rng, column.kind));
+                let (one, two) =
+                    (known_value(self.rng, column.kind), known_value(self.rng, column.kind));
                 format!("{name} IN ({one}, {two})")
             }
             _ => {
@@ -164,7 +168,11 @@ impl<'a> Generator<'a> {
     }
 
     fn filter(&mut self, columns: &[Column], part: f64) -> String {
-        if self.chance(part) { format!(" WHERE {}", self.condition(columns)) } else { String::new() }
+        if self.chance(part) {
+            format!(" WHERE {}", self.condition(columns))
+        } else {
+            String::new()
+        }
     }
 
     /// An expression and its kind.
@@ -174,7 +182,9 @@ impl<'a> Generator<'a> {
         match (kind, self.below(5)) {
             (Kind::Int, 0) => (format!("{name} * 2 + 1"), Kind::Int),
             (Kind::Int, 1) => (format!("coalesce({name}, -7)"), Kind::Int),
-            (Kind::Int, 2) => (format!("CASE WHEN {name} > 1 THEN 'big' ELSE 'small' END"), Kind::Text),
+            (Kind::Int, 2) => {
+                (format!("CASE WHEN {name} > 1 THEN 'big' ELSE 'small' END"), Kind::Text)
+            }
             (Kind::Text, 0) => (format!("upper({name}) || '!'"), Kind::Text),
             (Kind::Text, 1) => (format!("length({name})"), Kind::Int),
             (Kind::Float, 0) => (format!("{name} * 2"), Kind::Float),
@@ -226,26 +236,28 @@ impl<'a> Generator<'a> {
                 1 => (format!("sum({})", c.name), Kind::Big),
                 _ => (format!("avg({})", c.name), Kind::Approximate),
             }),
-            3 => self.pick(columns, |kind| kind == Kind::Float).map(|column| {
-                (format!("sum({})", column.name), Kind::Approximate)
-            }),
+            3 => self
+                .pick(columns, |kind| kind == Kind::Float)
+                .map(|column| (format!("sum({})", column.name), Kind::Approximate)),
             4 | 5 => self.pick(columns, |kind| exact(kind) && kind != Kind::Bool).map(|c| {
                 let function = if choice == 4 { "min" } else { "max" };
                 (format!("{function}({})", c.name), c.kind)
             }),
-            6 => self.pick(columns, exact).map(|c| (format!("count(DISTINCT {})", c.name), Kind::Big)),
-            7 => self.pick(columns, |kind| kind == Kind::Int).map(|column| {
-                (format!("sum(DISTINCT {})", column.name), Kind::Big)
-            }),
+            6 => self
+                .pick(columns, exact)
+                .map(|c| (format!("count(DISTINCT {})", c.name), Kind::Big)),
+            7 => self
+                .pick(columns, |kind| kind == Kind::Int)
+                .map(|column| (format!("sum(DISTINCT {})", column.name), Kind::Big)),
             8 => self.pick(columns, |kind| kind == Kind::Text).map(|column| {
                 (format!("string_agg({0}, ',' ORDER BY {0})", column.name), Kind::Text)
             }),
-            9 => self.pick(columns, |kind| kind == Kind::Int).map(|column| {
-                (format!("stddev_pop({})", column.name), Kind::Approximate)
-            }),
-            10 => self.pick(columns, |kind| kind == Kind::Bool).map(|column| {
-                (format!("bool_or({})", column.name), Kind::Bool)
-            }),
+            9 => self
+                .pick(columns, |kind| kind == Kind::Int)
+                .map(|column| (format!("stddev_pop({})", column.name), Kind::Approximate)),
+            10 => self
+                .pick(columns, |kind| kind == Kind::Bool)
+                .map(|column| (format!("bool_or({})", column.name), Kind::Bool)),
             _ => self.pick(columns, |_| true).map(|c| (format!("count({})", c.name), Kind::Big)),
         };
         let (mut call, kind) = call.unwrap_or(("count(*)".to_string(), Kind::Big));
@@ -335,7 +347,13 @@ impl<'a> Generator<'a> {
                 .unzip(),
         };
         let operation = [
-            "UNION ALL", "UNION ALL", "UNION", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL",
+            "UNION ALL",
+            "UNION ALL",
+            "UNION",
+            "EXCEPT",
+            "EXCEPT ALL",
+            "INTERSECT",
+            "INTERSECT ALL",
         ][self.below(7)];
         let (left_filter, right_filter) =
             (self.filter(&left.columns, 0.3), self.filter(&right.columns, 0.3));
@@ -441,8 +459,13 @@ impl<'a> Generator<'a> {
         };
         let from = &right.sql;
         let condition = match self.below(4) {
-            0 => format!("{one} IN (SELECT {other} FROM {from}{})", self.filter(&right.columns, 0.5)),
-            1 => format!("{one} NOT IN (SELECT {other} FROM {from}{})", self.filter(&right.columns, 0.5)),
+            0 => {
+                format!("{one} IN (SELECT {other} FROM {from}{})", self.filter(&right.columns, 0.5))
+            }
+            1 => format!(
+                "{one} NOT IN (SELECT {other} FROM {from}{})",
+                self.filter(&right.columns, 0.5)
+            ),
             2 => format!("EXISTS (SELECT 1 FROM {from} WHERE {other} = {one})"),
             _ => format!("NOT EXISTS (SELECT 1 FROM {from} WHERE {other} = {one})"),
         };

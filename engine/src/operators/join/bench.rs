@@ -26,13 +26,8 @@ fn operator(
     filter: Option<Expr>,
     append_only: bool,
 ) -> Box<dyn Operator> {
-    let plan = Join {
-        kind,
-        left_keys: vec![0],
-        right_keys: vec![0],
-        filter,
-        null_equals_null: false,
-    };
+    let plan =
+        Join { kind, left_keys: vec![0], right_keys: vec![0], filter, null_equals_null: false };
     let output = joined(left, right, kind);
     build(&plan, left, right, &output, append_only, append_only).unwrap()
 }

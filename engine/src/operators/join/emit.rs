@@ -51,7 +51,8 @@ impl Emitter {
         }
     }
 
-    /// Whether rows of a side that gives lone rows are there with, or without a partner. A mark join gives both.
+    /// Whether rows of a side that gives lone rows are there with, or without a partner. A mark
+    /// join gives both.
     pub(super) fn is_given(&self, matched: bool) -> bool {
         match self.kind {
             JoinKind::LeftMark => true,
@@ -86,7 +87,8 @@ impl Emitter {
         if let Some(marks) = marks {
             columns.push(Arc::new(marks));
         } else if self.gives_pairs() {
-            let nulls = self.types[1 - side].iter().map(|data_type| new_null_array(data_type, rows));
+            let nulls =
+                self.types[1 - side].iter().map(|data_type| new_null_array(data_type, rows));
             if side == 0 {
                 columns.extend(nulls);
             } else {

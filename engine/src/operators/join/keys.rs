@@ -1,4 +1,5 @@
-//! The keys of both sides of a join in one map: one look-up gives a row both its own chain and the one to probe.
+//! The keys of both sides of a join in one map: one look-up gives a row both its own chain and the
+//! one to probe.
 
 use arrow::array::ArrayRef;
 use arrow::compute::cast;
@@ -105,7 +106,8 @@ impl JoinKeys {
         key != NONE && self.sums[key as usize][side] > 0
     }
 
-    /// Adds the weights to the sums of a side. Gives the keys that turned from matched to unmatched or back, each once.
+    /// Adds the weights to the sums of a side. Gives the keys that turned from matched to unmatched
+    /// or back, each once.
     pub(super) fn add(&mut self, side: usize, ids: &[u32], weights: Option<&[i64]>) -> Vec<u32> {
         let mut turned = Vec::new();
         if !self.has_sums[side] {
@@ -151,7 +153,8 @@ impl JoinKeys {
     }
 }
 
-/// What turned twice is as it was: keeps, once each, the values that are there an odd number of times.
+/// What turned twice is as it was: keeps, once each, the values that are there an odd number of
+/// times.
 pub(super) fn keep_odd(values: &mut Vec<u32>) {
     values.sort_unstable();
     let mut kept = 0;

@@ -1,4 +1,5 @@
-//! Finding pairs: a batch of one side against the chains of the other, a window of candidates at a time.
+//! Finding pairs: a batch of one side against the chains of the other, a window of candidates at a
+//! time.
 
 use super::keys::JoinKeys;
 use super::side::Side;

@@ -1,7 +1,7 @@
 //! The residual condition of a join, evaluated over many candidate pairs at once.
 //!
-//! Only the columns that it reads are gathered. A pair for which it cannot be computed is reported and does not match;
-//! the others are not touched by that.
+//! Only the columns that it reads are gathered. A pair for which it cannot be computed is reported
+//! and does not match; the others are not touched by that.
 
 use std::sync::Arc;
 
@@ -65,7 +65,8 @@ impl Residual {
         Ok(Self { expr: moved.data, columns, schema })
     }
 
-    /// For each pair, whether it matches. `columns`: what it reads of the left, then of the right; `weight`: of a pair.
+    /// For each pair, whether it matches. `columns`: what it reads of the left, then of the right;
+    /// `weight`: of a pair.
     pub(super) fn evaluate(
         &self,
         columns: Vec<ArrayRef>,

@@ -1,13 +1,15 @@
 //! The state of one side of a join: its rows, chained by key.
 //!
 //! ```text
-//!   key id ──heads──► row ──next──► row ──next──► NONE      rows themselves: RowStore
-//!   row    ──► weight (only if not all are 1), matches (only for outer-like joins with a residual condition)
-//!   hash of the whole row ──index──► row                    (only if rows can leave: finds the row of a delete)
+//!   key id ──heads──► row ──next──► row ──next──► NONE   (the rows themselves: RowStore)
+//!   row    ──► weight, only if not all are 1
+//!   row    ──► matches, only for outer-like joins with a residual condition
+//!   hash of the whole row ──index──► row, only if rows can leave: finds the row of a delete
 //! ```
 //!
-//! A delete lowers the weight of an equal row, and frees it at 0. A delete of a row that is not there is held as a row
-//! of negative weight until its insert comes: the join is linear, so results are right again by then.
+//! A delete lowers the weight of an equal row, and frees it at 0. A delete of a row that is not
+//! there is held as a row of negative weight until its insert comes: the join is linear, so results
+//! are right again by then.
 
 use arrow::array::ArrayRef;
 use datafusion_common::hash_utils::{RandomState, combine_hashes, create_hashes};
@@ -100,9 +102,10 @@ impl Side {
 
     /// Approximate memory.
     pub(super) fn bytes(&self) -> usize {
-        let lookup = self.lookup.as_ref().map_or(0, |lookup| {
-            lookup.keys.capacity() * 16 + lookup.index.capacity() * 5
-        });
+        let lookup = self
+            .lookup
+            .as_ref()
+            .map_or(0, |lookup| lookup.keys.capacity() * 16 + lookup.index.capacity() * 5);
         let weights = self.weights.as_ref().map_or(0, |weights| weights.capacity() * 8);
         let matches = self.matches.as_ref().map_or(0, |matches| matches.capacity() * 8);
         self.store.bytes() + self.next.capacity() * 4 + lookup + weights + matches
@@ -145,22 +148,22 @@ impl Side {
     ) -> Result<()> {
         let hashes = row_hashes(incoming)?;
         let mut ids = ids.iter();
-        for row in 0..incoming.keys.len() {
-            let (key, weight) = (incoming.keys[row], incoming.weight(row));
+        for (row, (&key, &hash)) in incoming.keys.iter().zip(&hashes).enumerate() {
+            let weight = incoming.weight(row);
             if key == NONE {
                 continue;
             }
             let stored = if weight > 0 { ids.next().copied() } else { None };
-            let rest = self.settle(keys, incoming, row, hashes[row], emptied);
+            let rest = self.settle(keys, incoming, row, hash, emptied);
             match stored {
                 Some(id) if rest == 0 => self.store.free(id),
-                Some(id) => self.enter(keys, incoming, row, id, rest, hashes[row]),
+                Some(id) => self.enter(keys, incoming, row, id, rest, hash),
                 None if rest == 0 => {}
                 None => {
                     let mut one = Vec::with_capacity(1);
                     self.store.put_rows(incoming.columns, &[row as u32], &mut one)?;
                     self.grow();
-                    self.enter(keys, incoming, row, one[0], rest, hashes[row]);
+                    self.enter(keys, incoming, row, one[0], rest, hash);
                 }
             }
         }

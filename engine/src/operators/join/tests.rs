@@ -219,17 +219,11 @@ fn left_join_takes_back_the_padded_row_and_gives_it_again() {
         "+1 | 1 | 10 | x | NULL | NULL | NULL\n+1 | NULL | 20 | y | NULL | NULL | NULL"
     );
     join.feed(1, pretty("| a: i64 | b: text | c: i64\n+1 | 1 | p | 5"));
-    assert_eq!(
-        output(&join),
-        "+1 | 1 | 10 | x | 1 | p | 5\n-1 | 1 | 10 | x | NULL | NULL | NULL"
-    );
+    assert_eq!(output(&join), "+1 | 1 | 10 | x | 1 | p | 5\n-1 | 1 | 10 | x | NULL | NULL | NULL");
     join.feed(1, pretty("| a: i64 | b: text | c: i64\n-1 | 1 | p | 5\n+1 | 1 | q | 6"));
     assert_eq!(output(&join), "-1 | 1 | 10 | x | 1 | p | 5\n+1 | 1 | 10 | x | 1 | q | 6");
     join.feed(1, pretty("| a: i64 | b: text | c: i64\n-1 | 1 | q | 6"));
-    assert_eq!(
-        output(&join),
-        "-1 | 1 | 10 | x | 1 | q | 6\n+1 | 1 | 10 | x | NULL | NULL | NULL"
-    );
+    assert_eq!(output(&join), "-1 | 1 | 10 | x | 1 | q | 6\n+1 | 1 | 10 | x | NULL | NULL | NULL");
 }
 
 #[test]

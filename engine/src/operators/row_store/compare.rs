@@ -1,6 +1,8 @@
-//! Comparison of single values of two arrays of one type, for the few cases where a hash or a prefix has not decided.
+//! Comparison of single values of two arrays of one type, for the few cases where a hash or a
+//! prefix has not decided.
 //!
-//! NULL equals NULL and is less than any value; NaN equals NaN and is greater than any number; -0.0 equals 0.0.
+//! NULL equals NULL and is less than any value; NaN equals NaN and is greater than any number; -0.0
+//! equals 0.0.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,5 @@
-//! What the tests of stateful operators share: rows as numbers, bags of rows, and an operator driven by hand.
+//! What the tests of stateful operators share: rows as numbers, bags of rows, and an operator
+//! driven by hand.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use crate::change_batch::ChangeBatch;
 use crate::message::{Barrier, BarrierKind};
 use crate::operator::{Context, Emitted, Operator, Output};
-use crate::time::Epoch;
+use crate::time::{Epoch, Watermark};
 
 /// A row of a test: NULL or a number for each column, whatever its type.
 pub(crate) type TestRow = Vec<Option<i64>>;
@@ -57,6 +58,8 @@ pub(crate) struct Driven {
     epoch: u64,
     /// Lines of rows.
     pub(crate) sum: Bag<String>,
+    /// The watermark of the last call.
+    pub(crate) watermark: Option<Watermark>,
     /// Batches of the last call.
     pub(crate) last: Vec<ChangeBatch>,
 }
@@ -64,12 +67,18 @@ pub(crate) struct Driven {
 impl Driven {
     pub(crate) fn new(operator: Box<dyn Operator>) -> Self {
         let (ctx, out) = (Context::for_test(), Output::default());
-        Self { operator, ctx, out, epoch: 0, sum: Bag::new(), last: Vec::new() }
+        Self { operator, ctx, out, epoch: 0, sum: Bag::new(), watermark: None, last: Vec::new() }
     }
 
     /// Hands over a batch.
     pub(crate) fn feed(&mut self, input: usize, batch: ChangeBatch) {
         self.operator.on_batch(input, batch, &self.ctx, &mut self.out).unwrap();
+        self.collect();
+    }
+
+    /// Advances the frontier.
+    pub(crate) fn advance(&mut self, frontier: Watermark) {
+        self.operator.on_watermark(frontier, &self.ctx, &mut self.out).unwrap();
         self.collect();
     }
 
@@ -92,8 +101,16 @@ impl Driven {
 
     fn collect(&mut self) {
         self.last.clear();
+        self.watermark = None;
         for emitted in self.out.drain() {
-            let Emitted::Batch(batch) = emitted else { continue };
+            let batch = match emitted {
+                Emitted::Batch(batch) => batch,
+                Emitted::Watermark(watermark) => {
+                    self.watermark = Some(watermark);
+                    continue;
+                }
+            };
+            assert_eq!(self.watermark, None, "rows after their watermark");
             for line in batch.pretty().lines() {
                 let (weight, row) = line.split_once(" | ").unwrap_or((line, ""));
                 let count = self.sum.entry(row.to_string()).or_default();
@@ -125,7 +142,8 @@ pub(crate) fn add<R: Ord>(bag: &mut Bag<R>, row: R, weight: i64) {
     }
 }
 
-/// A change for a bag, such that no count becomes negative: the weight, lowered to what is there if it is a delete.
+/// A change for a bag, such that no count becomes negative: the weight, lowered to what is there if
+/// it is a delete.
 pub(crate) fn admissible(bag: &Bag<TestRow>, row: &TestRow, weight: i64) -> i64 {
     weight.max(-bag.get(row).copied().unwrap_or(0))
 }

@@ -29,7 +29,10 @@ fn contents(store: &RowStore, ids: &[u32]) -> Vec<String> {
 proptest! {
     #[test]
     fn rows_keep_their_ids_through_merges_and_rewrites(
-        steps in prop::collection::vec((1..60_usize, prop::collection::vec(any::<usize>(), 0..60)), 1..60),
+        steps in prop::collection::vec(
+            (1..60_usize, prop::collection::vec(any::<usize>(), 0..60)),
+            1..60,
+        ),
     ) {
         let mut store = RowStore::new(TYPES.len());
         let mut model: BTreeMap<u32, i64> = BTreeMap::new();
@@ -89,11 +92,11 @@ fn churn_does_not_grow_the_store() {
 fn many_single_rows_make_few_blocks() {
     let mut store = RowStore::new(TYPES.len());
     let one = rows(&[1]);
-    for _ in 0..3 * SMALL_BLOCK_ROWS {
+    for _ in 0..10 * SMALL_BLOCK_ROWS {
         store.put(one.rows().columns(), 1, &mut Vec::new()).unwrap();
     }
     let used = store.blocks.len() - store.free_blocks.len();
-    assert!(used < 20, "{used} blocks");
+    assert!(used <= 20, "{used} blocks");
 }
 
 #[test]
@@ -102,9 +105,12 @@ fn equality_is_that_of_keys() {
     let nan = f64::from_bits(f64::NAN.to_bits() ^ 1);
     let held: arrow::array::ArrayRef =
         std::sync::Arc::new(arrow::array::Float64Array::from(vec![Some(0.0), Some(nan), None]));
-    let other: arrow::array::ArrayRef = std::sync::Arc::new(arrow::array::Float64Array::from(
-        vec![Some(-0.0), Some(f64::NAN), None],
-    ));
+    let other: arrow::array::ArrayRef =
+        std::sync::Arc::new(arrow::array::Float64Array::from(vec![
+            Some(-0.0),
+            Some(f64::NAN),
+            None,
+        ]));
     let mut ids = Vec::new();
     store.put(&[held], 3, &mut ids).unwrap();
     for (row, &id) in ids.iter().enumerate() {

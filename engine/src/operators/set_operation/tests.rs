@@ -5,6 +5,7 @@ use crate::operators::row_store::testing::{
     Bag, Driven, TestRow, add, admissible, batch, line, schema,
 };
 use crate::plan::{SetKind, SetOperation};
+use crate::time::Watermark;
 
 const TYPES: [&str; 2] = ["i64", "text"];
 
@@ -36,7 +37,13 @@ proptest! {
         all: bool,
         append_only: bool,
         steps in prop::collection::vec(
-            (0..2_usize, prop::option::of(0..2_i64), prop::option::of(0..3_i64), -3..4_i64, 0..6_u8),
+            (
+                0..2_usize,
+                prop::option::of(0..2_i64),
+                prop::option::of(0..3_i64),
+                -3..4_i64,
+                0..6_u8,
+            ),
             0..100,
         ),
     ) {
@@ -74,8 +81,11 @@ fn changes_inside_an_epoch_that_cancel_are_not_emitted() {
     let row = vec![Some(1), None];
     driven.feed(0, batch(&TYPES, &[(row.clone(), 2)]));
     driven.feed(1, batch(&TYPES, &[(row.clone(), 1), (row, -1)]));
+    driven.advance(Watermark(7));
+    assert_eq!(driven.watermark, None);
     driven.barrier();
     assert_eq!(driven.last[0].pretty(), "+1 | 1 | NULL");
+    assert_eq!(driven.watermark, Some(Watermark(7)));
     driven.barrier();
     assert!(driven.last.is_empty());
 }

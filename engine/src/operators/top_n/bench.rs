@@ -1,5 +1,5 @@
-//! Speed of Top-N like that of Nexmark q18 (the last bid of each bidder and auction), q19 (the ten best bids of each
-//! auction) and q9 (the best bid of each auction).
+//! Speed of Top-N like that of Nexmark q18 (the last bid of each bidder and auction), q19 (the ten
+//! best bids of each auction) and q9 (the best bid of each auction).
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! The order of rows in a Top-N: the plan's sort keys, then all columns, so that no two different rows tie.
+//! The order of rows in a Top-N: the plan's sort keys, then all columns, so that no two different
+//! rows tie.
 //!
-//! Each row carries a prefix: 64 bits that sort as its first sort key does, as far as they reach. Nearly every
-//! comparison ends there; only equal prefixes look at the columns themselves.
+//! Each row carries a prefix: 64 bits that sort as its first sort key does, as far as they reach.
+//! Nearly every comparison ends there; only equal prefixes look at the columns themselves.
 
 use std::cmp::Ordering;
 

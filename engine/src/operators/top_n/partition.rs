@@ -30,7 +30,8 @@ impl Bound {
         self.function == RankFunction::RowNumber && !self.with_ties
     }
 
-    /// Whether the row may come in. Drops the last row first if that is pushed out, so that short arrays stay short.
+    /// Whether the row may come in. Drops the last row first if that is pushed out, so that short
+    /// arrays stay short.
     pub(super) fn make_room(
         &self,
         place: &mut Partition,

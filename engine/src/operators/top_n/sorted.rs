@@ -1,4 +1,5 @@
-//! Rows of one partition in order: a short array in place, a list of short arrays once there are many.
+//! Rows of one partition in order: a short array in place, a list of short arrays once there are
+//! many.
 
 use std::cmp::Ordering;
 
@@ -13,8 +14,15 @@ const ARRAY_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) enum SortedRows {
     Few(SmallVec<[Entry; 1]>),
-    /// No array is empty.
-    Many(Vec<Vec<Entry>>),
+    Many(Arrays),
+}
+
+/// Arrays in order, none empty.
+#[derive(Debug, Default)]
+pub(super) struct Arrays {
+    arrays: Vec<Vec<Entry>>,
+    /// The prefix of each array's last entry, side by side: a search touches few cache lines.
+    lasts: Vec<u64>,
 }
 
 impl Default for SortedRows {
@@ -27,25 +35,23 @@ impl SortedRows {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Few(entries) => entries.is_empty(),
-            Self::Many(arrays) => arrays.is_empty(),
+            Self::Many(many) => many.arrays.is_empty(),
         }
     }
 
     pub(super) fn last(&self) -> Option<Entry> {
         match self {
             Self::Few(entries) => entries.last().copied(),
-            Self::Many(arrays) => arrays.last().and_then(|array| array.last()).copied(),
+            Self::Many(many) => many.arrays.last().and_then(|array| array.last()).copied(),
         }
     }
 
     pub(super) fn pop_last(&mut self) -> Option<Entry> {
         match self {
             Self::Few(entries) => entries.pop(),
-            Self::Many(arrays) => {
-                let last = arrays.last_mut()?.pop();
-                if arrays.last().is_some_and(Vec::is_empty) {
-                    arrays.pop();
-                }
+            Self::Many(many) => {
+                let last = many.arrays.last_mut()?.pop();
+                many.settle(many.arrays.len() - 1);
                 last
             }
         }
@@ -54,7 +60,7 @@ impl SortedRows {
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Entry> {
         let (few, many) = match self {
             Self::Few(entries) => (&entries[..], &[][..]),
-            Self::Many(arrays) => (&[][..], &arrays[..]),
+            Self::Many(many) => (&[][..], &many.arrays[..]),
         };
         few.iter().chain(many.iter().flatten()).copied()
     }
@@ -72,25 +78,26 @@ impl SortedRows {
                     Err(place) => entries.insert(place, entry),
                 }
                 if entries.len() > ARRAY_MAX {
-                    let rest = entries[ARRAY_MAX / 2..].to_vec();
-                    entries.truncate(ARRAY_MAX / 2);
-                    *self = Self::Many(vec![entries.to_vec(), rest]);
+                    let mut many = Arrays { arrays: vec![entries.to_vec()], lasts: vec![0] };
+                    many.split(0);
+                    *self = Self::Many(many);
                 }
             }
-            Self::Many(arrays) => {
-                let last = arrays.len().saturating_sub(1);
-                let at = find_array(arrays, entry, &compare).min(last);
-                if arrays.is_empty() {
-                    arrays.push(Vec::new());
+            Self::Many(many) => {
+                if many.arrays.is_empty() {
+                    many.arrays.push(Vec::new());
+                    many.lasts.push(0);
                 }
-                let array = &mut arrays[at];
+                let at = many.find(entry, &compare).min(many.arrays.len() - 1);
+                let array = &mut many.arrays[at];
                 match array.binary_search_by(|&other| compare(other, entry)) {
                     Ok(place) => return Some(array[place]),
                     Err(place) => array.insert(place, entry),
                 }
                 if array.len() > ARRAY_MAX {
-                    let rest = array.split_off(ARRAY_MAX / 2);
-                    arrays.insert(at + 1, rest);
+                    many.split(at);
+                } else {
+                    many.settle(at);
                 }
             }
         }
@@ -109,8 +116,8 @@ impl SortedRows {
                 let before = place.checked_sub(1).map(|place| entries[place]);
                 [before, entries.get(place + 1).copied()]
             }
-            Self::Many(arrays) => {
-                let at = find_array(arrays, entry, &compare);
+            Self::Many(many) => {
+                let (at, arrays) = (many.find(entry, &compare), &many.arrays);
                 let Some(array) = arrays.get(at) else { return [None, None] };
                 let place = array.partition_point(|&other| compare(other, entry).is_lt());
                 let before = place.checked_sub(1).map(|place| array[place]);
@@ -130,38 +137,52 @@ impl SortedRows {
                     entries.remove(place);
                 }
             }
-            Self::Many(arrays) => {
-                let at = find_array(arrays, entry, &compare);
-                let Some(array) = arrays.get_mut(at) else { return };
+            Self::Many(many) => {
+                let at = many.find(entry, &compare);
+                let Some(array) = many.arrays.get_mut(at) else { return };
                 if let Ok(place) = array.binary_search_by(|&other| compare(other, entry)) {
                     array.remove(place);
-                    if array.is_empty() {
-                        arrays.remove(at);
-                    } else {
-                        merge_small(arrays, at);
-                    }
+                    many.settle(at);
                 }
             }
         }
     }
 }
 
-/// The first array that does not end before the entry.
-fn find_array(
-    arrays: &[Vec<Entry>],
-    entry: Entry,
-    compare: &impl Fn(Entry, Entry) -> Ordering,
-) -> usize {
-    arrays.partition_point(|array| {
-        array.last().is_some_and(|&last| compare(last, entry) == Ordering::Less)
-    })
-}
+impl Arrays {
+    /// The first array that does not end before the entry.
+    fn find(&self, entry: Entry, compare: &impl Fn(Entry, Entry) -> Ordering) -> usize {
+        let start = self.lasts.partition_point(|&last| last < entry.prefix);
+        let tied = self.lasts[start..].partition_point(|&last| last == entry.prefix);
+        let ends_before = |array: &Vec<Entry>| {
+            array.last().is_some_and(|&last| compare(last, entry) == Ordering::Less)
+        };
+        start + self.arrays[start..start + tied].partition_point(ends_before)
+    }
 
-/// Keeps arrays from becoming many and tiny.
-fn merge_small(arrays: &mut Vec<Vec<Entry>>, at: usize) {
-    if at + 1 < arrays.len() && arrays[at].len() + arrays[at + 1].len() <= ARRAY_MAX / 2 {
-        let next = arrays.remove(at + 1);
-        arrays[at].extend(next);
+    fn split(&mut self, at: usize) {
+        let rest = self.arrays[at].split_off(ARRAY_MAX / 2);
+        self.arrays.insert(at + 1, rest);
+        self.lasts.insert(at + 1, 0);
+        self.settle(at + 1);
+        self.settle(at);
+    }
+
+    /// After a change of an array: drops it if it is empty, joins it with the next if both are
+    /// short.
+    fn settle(&mut self, at: usize) {
+        let next = self.arrays.get(at + 1).map_or(ARRAY_MAX, Vec::len);
+        if self.arrays[at].len() + next <= ARRAY_MAX / 2 {
+            let next = self.arrays.remove(at + 1);
+            self.lasts.remove(at + 1);
+            self.arrays[at].extend(next);
+        }
+        if let Some(last) = self.arrays[at].last() {
+            self.lasts[at] = last.prefix;
+        } else {
+            self.arrays.remove(at);
+            self.lasts.remove(at);
+        }
     }
 }
 

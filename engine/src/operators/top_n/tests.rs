@@ -8,6 +8,7 @@ use crate::operators::row_store::testing::{
     Bag, Driven, TestRow, add, admissible, batch, line, schema, with_field,
 };
 use crate::plan::{RankFunction, SortKey, TopN};
+use crate::time::Watermark;
 
 const TYPES: [&str; 3] = ["i64", "i64", "text"];
 
@@ -83,9 +84,8 @@ fn rank(function: RankFunction, data_type: DataType) -> Option<(RankFunction, Ar
 }
 
 fn plans() -> impl Strategy<Value = TopN> {
-    let key = (0..3_usize, any::<bool>(), any::<bool>()).prop_map(
-        |(column, descending, nulls_first)| SortKey { column, descending, nulls_first },
-    );
+    let key = (0..3_usize, any::<bool>(), any::<bool>())
+        .prop_map(|(column, descending, nulls_first)| SortKey { column, descending, nulls_first });
     let limit = prop_oneof![
         1 => Just(None),
         1 => Just(Some(0)),
@@ -206,6 +206,20 @@ fn a_row_that_leaves_and_returns_in_an_epoch_is_not_emitted() {
     top.feed(0, batch(&TYPES, &[(row(1, 10), -1)]));
     top.barrier();
     assert_eq!(top.last[0].pretty(), "-1 | 1 | 10 | NULL | 1\n+1 | 1 | 9 | NULL | 1");
+}
+
+#[test]
+fn a_watermark_waits_for_the_rows_of_its_epoch() {
+    for append_only in [false, true] {
+        let mut top = first(1, append_only);
+        top.feed(0, batch(&TYPES, &[(row(1, 10), 1)]));
+        top.advance(Watermark(7));
+        assert_eq!((top.watermark, top.last.len()), (None, 0));
+        top.barrier();
+        assert_eq!((top.watermark, top.last.len()), (Some(Watermark(7)), 1));
+        top.barrier();
+        assert_eq!(top.watermark, None);
+    }
 }
 
 #[test]

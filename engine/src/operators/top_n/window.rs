@@ -1,4 +1,5 @@
-//! Which rows of a partition are in the result, under which rank; and the difference between two such results.
+//! Which rows of a partition are in the result, under which rank; and the difference between two
+//! such results.
 
 use std::cmp::Ordering;
 

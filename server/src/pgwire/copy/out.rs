@@ -17,6 +17,8 @@ pub(super) struct RowWriter {
     null: Vec<u8>,
     quote: u8,
     header: bool,
+    /// The binary header, which travels in one message with the first row, as Postgres sends it.
+    pending: &'static [u8],
     /// A value is written here first when it may have to be escaped.
     scratch: BytesMut,
 }
@@ -29,35 +31,33 @@ impl RowWriter {
             null: format.null.clone().into_bytes(),
             quote: u8::try_from(format.quote).unwrap_or(b'"'),
             header: format.header,
+            pending: if format.kind == CopyKind::Binary { BINARY_HEADER } else { b"" },
             scratch: BytesMut::new(),
         }
     }
 
-    /// What comes before the rows: the binary header, or the names.
+    /// What comes before the rows: the names, if they are wanted.
     pub(super) fn start(&mut self, schema: &Schema, out: &mut BytesMut) {
-        match self.kind {
-            CopyKind::Binary => message(BINARY_HEADER, out),
-            CopyKind::Text | CopyKind::Csv if self.header => {
-                let mut line = BytesMut::new();
-                for (index, field) in schema.fields().iter().enumerate() {
-                    if index > 0 {
-                        line.put_slice(&self.delimiter);
-                    }
-                    self.scratch.clear();
-                    self.scratch.put_slice(field.name().as_bytes());
-                    self.escape(schema.fields().len() == 1, &mut line);
-                }
-                line.put_u8(b'\n');
-                message(&line, out);
-            }
-            CopyKind::Text | CopyKind::Csv => {}
+        if self.kind == CopyKind::Binary || !self.header {
+            return;
         }
+        let mut line = BytesMut::new();
+        for (index, field) in schema.fields().iter().enumerate() {
+            if index > 0 {
+                line.put_slice(&self.delimiter);
+            }
+            self.scratch.clear();
+            self.scratch.put_slice(field.name().as_bytes());
+            self.escape(schema.fields().len() == 1, &mut line);
+        }
+        line.put_u8(b'\n');
+        message(&[&line], out);
     }
 
     /// What comes after the rows.
     pub(super) fn end(&self, out: &mut BytesMut) {
         if self.kind == CopyKind::Binary {
-            message(&(-1_i16).to_be_bytes(), out);
+            message(&[self.pending, &(-1_i16).to_be_bytes()], out);
         }
     }
 
@@ -70,6 +70,7 @@ impl RowWriter {
         out: &mut BytesMut,
     ) -> Encoded {
         if self.kind == CopyKind::Binary {
+            out.put_slice(std::mem::take(&mut self.pending));
             return encoder.fields(columns, row, out);
         }
         for (index, column) in columns.iter().enumerate() {
@@ -140,10 +141,12 @@ impl RowWriter {
     }
 }
 
-fn message(body: &[u8], out: &mut BytesMut) {
+fn message(parts: &[&[u8]], out: &mut BytesMut) {
     out.put_u8(b'd');
     let start = out.len();
     out.put_u32(0);
-    out.put_slice(body);
+    for part in parts {
+        out.put_slice(part);
+    }
     patch_length(out, start, start);
 }

@@ -6,6 +6,10 @@ use bytes::{BufMut, BytesMut};
 const FLOAT8_PLAIN_MAX: i32 = 15;
 /// The same for float4.
 const FLOAT4_PLAIN_MAX: i32 = 6;
+/// Up to here every whole number is a float8.
+const FLOAT8_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+/// The same for float4.
+const FLOAT4_EXACT_MAX: f32 = 16_777_216.0;
 /// Below this exponent of ten both are printed with an exponent.
 const PLAIN_MIN: i32 = -4;
 
@@ -13,14 +17,59 @@ pub(super) fn float8(value: f64, out: &mut BytesMut) {
     if !value.is_finite() {
         return special(value.is_nan(), value < 0.0, out);
     }
-    shortest(ryu::Buffer::new().format_finite(value), FLOAT8_PLAIN_MAX, out);
+    let mut buffer = ryu::Buffer::new();
+    let text = buffer.format_finite(value);
+    if value.abs() >= FLOAT8_EXACT_MAX && is_tie(text, f64::MANTISSA_DIGITS) {
+        let longer = |digits: usize| format!("{value:.digits$e}");
+        return untied(longer, |text| text.parse() == Ok(value), f64::MANTISSA_DIGITS, |text| {
+            shortest(text, FLOAT8_PLAIN_MAX, out);
+        });
+    }
+    shortest(text, FLOAT8_PLAIN_MAX, out);
 }
 
 pub(super) fn float4(value: f32, out: &mut BytesMut) {
     if !value.is_finite() {
         return special(value.is_nan(), value < 0.0, out);
     }
-    shortest(ryu::Buffer::new().format_finite(value), FLOAT4_PLAIN_MAX, out);
+    let mut buffer = ryu::Buffer::new();
+    let text = buffer.format_finite(value);
+    if value.abs() >= FLOAT4_EXACT_MAX && is_tie(text, f32::MANTISSA_DIGITS) {
+        let longer = |digits: usize| format!("{value:.digits$e}");
+        return untied(longer, |text| text.parse() == Ok(value), f32::MANTISSA_DIGITS, |text| {
+            shortest(text, FLOAT4_PLAIN_MAX, out);
+        });
+    }
+    shortest(text, FLOAT4_PLAIN_MAX, out);
+}
+
+/// Is the text exactly half way between two floats? The usual algorithm takes such a text, because reading rounds to
+/// even; Postgres does not trust readers that far and prints more digits. It can happen to large floats only.
+fn is_tie(text: &str, mantissa_bits: u32) -> bool {
+    let text = text.trim_start_matches('-');
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let fraction = fraction.trim_end_matches('0');
+    let exponent = exponent.parse::<i64>().unwrap_or(0) - fraction.len() as i64;
+    // More fives than that do not fit into an odd number of so many bits.
+    let Ok(power @ 0..=23) = u32::try_from(exponent) else { return false };
+    let digits: Option<u128> = format!("{whole}{fraction}").parse().ok();
+    let value = digits.and_then(|digits| digits.checked_mul(5_u128.pow(power)));
+    value.is_some_and(|value| {
+        value != 0 && (value >> value.trailing_zeros()).ilog2() == mantissa_bits
+    })
+}
+
+/// The shortest text that reads back and is no tie.
+fn untied(
+    longer: impl Fn(usize) -> String,
+    reads_back: impl Fn(&str) -> bool,
+    mantissa_bits: u32,
+    print: impl FnOnce(&str),
+) {
+    let candidates = (0..=16).map(longer);
+    let mut fitting = candidates.filter(|text| reads_back(text) && !is_tie(text, mantissa_bits));
+    print(&fitting.next().unwrap_or_default());
 }
 
 fn special(nan: bool, negative: bool, out: &mut BytesMut) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanBuilder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
+    ArrayRef, BooleanBuilder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, ListBuilder,
     RecordBatch, StringViewBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
@@ -19,10 +19,18 @@ pub(crate) struct Column(pub(crate) &'static str, pub(crate) Kind);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
+    /// Postgres's `name`.
+    Name,
+    /// Postgres's `"char"`: one letter.
+    Char,
+    /// Texts; a cell is its elements with commas between.
+    Texts,
     Bool,
     Int2,
     Int4,
     Int8,
+    /// Postgres's `oid`.
+    Oid,
     Float8,
     /// An instant, in microseconds.
     Instant,
@@ -31,7 +39,9 @@ pub(crate) enum Kind {
 impl Kind {
     fn arrow(self) -> DataType {
         match self {
-            Self::Text => DataType::Utf8View,
+            Self::Text | Self::Name | Self::Char => DataType::Utf8View,
+            Self::Texts => DataType::new_list(DataType::Utf8View, true),
+            Self::Oid => DataType::Int64,
             Self::Bool => DataType::Boolean,
             Self::Int2 => DataType::Int16,
             Self::Int4 => DataType::Int32,
@@ -40,11 +50,21 @@ impl Kind {
             Self::Instant => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         }
     }
+
+    fn pg_type(self) -> Option<String> {
+        let name = match self {
+            Self::Name => "name",
+            Self::Char => "char",
+            Self::Oid => "oid",
+            _ => return None,
+        };
+        Some(name.to_string())
+    }
 }
 
 pub(super) fn schema(columns: &[Column]) -> SchemaRef {
     let fields = columns.iter().map(|column| {
-        with_pg_type(Field::new(column.0, column.1.arrow(), true), None)
+        with_pg_type(Field::new(column.0, column.1.arrow(), true), column.1.pg_type())
     });
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
@@ -52,6 +72,7 @@ pub(super) fn schema(columns: &[Column]) -> SchemaRef {
 #[derive(Debug)]
 enum Builder {
     Text(StringViewBuilder),
+    Texts(ListBuilder<StringViewBuilder>),
     Bool(BooleanBuilder),
     Int2(Int16Builder),
     Int4(Int32Builder),
@@ -128,11 +149,12 @@ pub(crate) struct Rows {
 impl Rows {
     pub(super) fn new(columns: &'static [Column]) -> Self {
         let builder = |column: &Column| match column.1 {
-            Kind::Text => Builder::Text(StringViewBuilder::new()),
+            Kind::Text | Kind::Name | Kind::Char => Builder::Text(StringViewBuilder::new()),
+            Kind::Texts => Builder::Texts(ListBuilder::new(StringViewBuilder::new())),
             Kind::Bool => Builder::Bool(BooleanBuilder::new()),
             Kind::Int2 => Builder::Int2(Int16Builder::new()),
             Kind::Int4 => Builder::Int4(Int32Builder::new()),
-            Kind::Int8 => Builder::Int8(Int64Builder::new()),
+            Kind::Int8 | Kind::Oid => Builder::Int8(Int64Builder::new()),
             Kind::Float8 => Builder::Float8(Float64Builder::new()),
             Kind::Instant => Builder::Instant(TimestampMicrosecondBuilder::new()),
         };
@@ -153,6 +175,7 @@ impl Rows {
         let arrays = self.builders.into_iter().zip(schema.fields()).map(|(builder, field)| {
             let array: ArrayRef = match builder {
                 Builder::Text(mut builder) => Arc::new(builder.finish()),
+                Builder::Texts(mut builder) => Arc::new(builder.finish()),
                 Builder::Bool(mut builder) => Arc::new(builder.finish()),
                 Builder::Int2(mut builder) => Arc::new(builder.finish()),
                 Builder::Int4(mut builder) => Arc::new(builder.finish()),
@@ -173,6 +196,11 @@ fn append(builder: &mut Builder, cell: Cell) {
     match (builder, cell) {
         (Builder::Text(builder), Cell::Text(value)) => builder.append_value(value),
         (Builder::Text(builder), _) => builder.append_null(),
+        (Builder::Texts(builder), Cell::Text(value)) => {
+            value.split(',').for_each(|part| builder.values().append_value(part));
+            builder.append(true);
+        }
+        (Builder::Texts(builder), _) => builder.append_null(),
         (Builder::Bool(builder), Cell::Bool(value)) => builder.append_value(value),
         (Builder::Bool(builder), _) => builder.append_null(),
         (Builder::Int2(builder), Cell::Int(value)) => builder.append_option(i16::try_from(value).ok()),

@@ -8,7 +8,10 @@ use super::check;
 fn projection() {
     check(
         "SELECT a + 1 AS x, c FROM t",
-        expect![[""]],
+        expect![[r#"
+            Project [int_add(CAST(a@0 AS Int64), 1) AS x, c] {retract}
+              Scan t [a, c] {retract}
+        "#]],
     );
 }
 
@@ -16,7 +19,10 @@ fn projection() {
 fn filter_and_projection_are_one_node() {
     check(
         "SELECT b * 2 AS x FROM t WHERE a > 3 AND c = 'x'",
-        expect![[""]],
+        expect![[r#"
+            Filter a@0 > 3 AND c@2 = x -> Project [int_multiply(b@1, 2) AS x] {retract}
+              Scan t [a, b, c] {retract}
+        "#]],
     );
 }
 
@@ -24,7 +30,10 @@ fn filter_and_projection_are_one_node() {
 fn nested_queries_fuse() {
     check(
         "SELECT x + 1 AS y FROM (SELECT a + 1 AS x, b FROM t WHERE b > 0) s WHERE x < 10",
-        expect![[""]],
+        expect![[r#"
+            Filter b@1 > 0 AND int_add(CAST(a@0 AS Int64), 1) < 10 -> Project [int_add(int_add(CAST(a@0 AS Int64), 1), 1) AS y] {retract}
+              Scan t [a, b] {retract}
+        "#]],
     );
 }
 
@@ -32,7 +41,11 @@ fn nested_queries_fuse() {
 fn expression_read_twice_is_computed_once() {
     check(
         "SELECT x, x + 1 AS y FROM (SELECT length(c) * 2 AS x FROM t) s WHERE x > 3",
-        expect![[""]],
+        expect![[r#"
+            Project [x, int_add(x@0, 1) AS y] {retract}
+              Filter int_multiply(CAST(character_length(c@0) AS Int64), 2) > 3 -> Project [int_multiply(CAST(character_length(c@0) AS Int64), 2) AS x] {retract}
+                Scan t [c] {retract}
+        "#]],
     );
 }
 
@@ -40,7 +53,13 @@ fn expression_read_twice_is_computed_once() {
 fn union_all() {
     check(
         "SELECT a, c FROM t UNION ALL SELECT b, c FROM u",
-        expect![[""]],
+        expect![[r#"
+            Union {retract}
+              Project [CAST(a@0 AS Int64) AS a, c] {retract}
+                Scan t [a, c] {retract}
+              Project [b@0 AS a, c] {retract}
+                Scan u [b, c] {retract}
+        "#]],
     );
 }
 
@@ -48,7 +67,12 @@ fn union_all() {
 fn union_distinct() {
     check(
         "SELECT a FROM t UNION SELECT a FROM u",
-        expect![[""]],
+        expect![[r#"
+            Distinct [a] {retract, key: [a]}
+              Union {retract}
+                Scan t [a] {retract}
+                Scan u [a] {retract, key: [a]}
+        "#]],
     );
 }
 
@@ -56,7 +80,11 @@ fn union_distinct() {
 fn except() {
     check(
         "SELECT a FROM t EXCEPT SELECT a FROM u",
-        expect![[""]],
+        expect![[r#"
+            Except {retract, key: [a]}
+              Scan t [a] {retract}
+              Scan u [a] {retract, key: [a]}
+        "#]],
     );
 }
 
@@ -64,7 +92,11 @@ fn except() {
 fn except_all() {
     check(
         "SELECT a, b FROM t EXCEPT ALL SELECT a, b FROM u",
-        expect![[""]],
+        expect![[r#"
+            Except all {retract}
+              Scan t [a, b] {retract}
+              Scan u [a, b] {retract, key: [a]}
+        "#]],
     );
 }
 
@@ -72,7 +104,13 @@ fn except_all() {
 fn intersect_all_with_other_types() {
     check(
         "SELECT a FROM t INTERSECT ALL SELECT b FROM u",
-        expect![[""]],
+        expect![[r#"
+            Intersect all {retract}
+              Project [CAST(a@0 AS Int64) AS a] {retract}
+                Scan t [a] {retract}
+              Project [b@0 AS a] {retract}
+                Scan u [b] {retract}
+        "#]],
     );
 }
 
@@ -80,7 +118,14 @@ fn intersect_all_with_other_types() {
 fn intersect() {
     check(
         "SELECT a FROM t INTERSECT SELECT b FROM u",
-        expect![[""]],
+        expect![[r#"
+            Intersect {retract, key: [a]}
+              Project [CAST(a@0 AS Int64) AS a] {retract}
+                Distinct [a] {retract, key: [a]}
+                  Scan t [a] {retract}
+              Project [b@0 AS a] {retract}
+                Scan u [b] {retract}
+        "#]],
     );
 }
 
@@ -88,7 +133,10 @@ fn intersect() {
 fn values() {
     check(
         "SELECT column1 + 1 AS x, column2 FROM (VALUES (1, 'a'), (2, NULL)) v",
-        expect![[""]],
+        expect![[r#"
+            Project [int_add(column1@0, 1) AS x, column2] {append}
+              Values (2 rows) {append}
+        "#]],
     );
 }
 
@@ -96,7 +144,10 @@ fn values() {
 fn one_row() {
     check(
         "SELECT 1 AS one, 'x' AS text",
-        expect![[""]],
+        expect![[r#"
+            Project [1 AS one, x AS text] {append}
+              Values (1 rows) {append}
+        "#]],
     );
 }
 
@@ -104,7 +155,9 @@ fn one_row() {
 fn never() {
     check(
         "SELECT a FROM t WHERE false",
-        expect![[""]],
+        expect![[r#"
+            Values (0 rows) {append}
+        "#]],
     );
 }
 
@@ -112,7 +165,12 @@ fn never() {
 fn unnest() {
     check(
         "SELECT id, unnest(items) AS item FROM lists",
-        expect![[""]],
+        expect![[r#"
+            Project [id, __unnest_placeholder(lists.items,depth=1)@1 AS item] {retract}
+              Unnest [__unnest_placeholder(lists.items)] {retract}
+                Project [id, items@1 AS __unnest_placeholder(lists.items)] {retract}
+                  Scan lists [id, items] {retract}
+        "#]],
     );
 }
 
@@ -120,6 +178,16 @@ fn unnest() {
 fn unnest_in_from() {
     check(
         "SELECT id, item FROM lists CROSS JOIN LATERAL unnest(items) AS i(item)",
+        expect![[r#"
+            42601 table function 'unnest' not found
+        "#]],
+    );
+}
+
+#[test]
+fn unnest_after_comma() {
+    check(
+        "SELECT id, item FROM lists, unnest(items) AS i(item)",
         expect![[""]],
     );
 }
@@ -128,7 +196,10 @@ fn unnest_in_from() {
 fn fetch_first() {
     check(
         "SELECT a FROM t ORDER BY a FETCH FIRST 3 ROWS ONLY",
-        expect![[""]],
+        expect![[r#"
+            TopN partition: [], order: [a], limit: 3, offset: 0 {retract}
+              Scan t [a] {retract}
+        "#]],
     );
 }
 
@@ -136,6 +207,17 @@ fn fetch_first() {
 fn order_without_limit_is_dropped() {
     check(
         "SELECT a FROM t ORDER BY b",
+        expect![[r#"
+            Project [a] {retract}
+              Scan t [a, b] {retract}
+        "#]],
+    );
+}
+
+#[test]
+fn floats_beside_numerics() {
+    check(
+        "SELECT x FROM lists WHERE x > 0.5 UNION ALL SELECT 1.5",
         expect![[""]],
     );
 }
@@ -144,6 +226,11 @@ fn order_without_limit_is_dropped() {
 fn casts_round() {
     check(
         "SELECT x::int AS i, 1.5::int AS j, x / 2 AS h, b / 2 AS k FROM lists, t",
-        expect![[""]],
+        expect![[r#"
+            Project [CAST(round_even(x@0) AS Int32) AS i, 2 AS j, float_divide(x@0, 2) AS h, b@1 / 2 AS k] {retract}
+              Join Inner on: [] {retract}
+                Scan lists [x] {retract}
+                Scan t [b] {retract}
+        "#]],
     );
 }

@@ -233,7 +233,7 @@ fn moment(name: &str, argument: &ArrayRef) -> String {
     let result = match name {
         "var_pop" => (n > 0.0).then_some(squares / n),
         "stddev" => (n > 1.0).then_some((squares / (n - 1.0)).sqrt()),
-        _ => (n > 1.0 && squares != 0.0).then_some(squares / squares),
+        _ => (n > 1.0 && squares != 0.0).then_some(1.0),
     };
     cell(&(Arc::new(Float64Array::from(vec![result])) as ArrayRef), 0)
 }

@@ -21,7 +21,11 @@ fn check(column: ArrayRef) {
         for a in 0..column.len() {
             for b in 0..column.len() {
                 let expected = if descending { b.cmp(&a) } else { a.cmp(&b) };
-                assert_eq!(order.compare(&store, entry(a), entry(b)), expected, "{column:?} {a} {b}");
+                assert_eq!(
+                    order.compare(&store, entry(a), entry(b)),
+                    expected,
+                    "{column:?} {a} {b}"
+                );
                 assert_eq!(order.ties(&store, entry(a), entry(b)), expected == Ordering::Equal);
             }
         }

@@ -1,0 +1,57 @@
+//! The partition of each row.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, SchemaRef};
+
+use crate::change_batch::ChangeBatch;
+use crate::error::Result;
+use crate::key::{KeyEncoder, KeyMap};
+
+/// Partition columns, and an id for each combination of their values.
+#[derive(Debug)]
+pub(super) struct PartitionKeys {
+    columns: Vec<usize>,
+    /// Absent without partition columns: then there is one partition, 0.
+    map: Option<(KeyEncoder, KeyMap)>,
+}
+
+impl PartitionKeys {
+    pub(super) fn new(columns: &[usize], input: &SchemaRef) -> Result<Self> {
+        let type_of = |&column: &usize| input.field(column).data_type().clone();
+        let types: Vec<DataType> = columns.iter().map(type_of).collect();
+        let columns = columns.to_vec();
+        if types.is_empty() {
+            return Ok(Self { columns, map: None });
+        }
+        let encoder = KeyEncoder::new(&types)?;
+        let map = KeyMap::new(&encoder);
+        Ok(Self { columns, map: Some((encoder, map)) })
+    }
+
+    /// The partition of each row, into `ids`. Gives the bound of all ids.
+    pub(super) fn assign(&mut self, batch: &ChangeBatch, ids: &mut Vec<u32>) -> Result<usize> {
+        ids.clear();
+        let Some((encoder, map)) = &mut self.map else {
+            ids.resize(batch.num_rows(), 0);
+            return Ok(1);
+        };
+        let columns = self.columns.iter().map(|&column| Arc::clone(batch.column(column)));
+        let keys = encoder.encode(&columns.collect::<Vec<_>>())?;
+        map.insert_all(&keys, ids);
+        Ok(map.id_bound())
+    }
+
+    /// Forgets a partition; its id may be given to another. Without partition columns it does
+    /// nothing.
+    pub(super) fn remove(&mut self, id: u32) {
+        if let Some((_, map)) = &mut self.map {
+            map.remove(id);
+        }
+    }
+
+    /// Approximate memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.map.as_ref().map_or(0, |(_, map)| map.bytes())
+    }
+}

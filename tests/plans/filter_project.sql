@@ -1,0 +1,1 @@
+CREATE MATERIALIZED VIEW v AS SELECT a + 1 AS a1, upper(b) AS b FROM t WHERE v > 2

@@ -1,0 +1,1 @@
+CREATE MATERIALIZED VIEW v AS SELECT t.id, u.w FROM t JOIN u ON t.a = u.k

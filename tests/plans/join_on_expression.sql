@@ -1,0 +1,1 @@
+CREATE MATERIALIZED VIEW v AS SELECT t.id FROM t JOIN u ON t.a + 1 = u.k * 2

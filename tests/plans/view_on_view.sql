@@ -1,0 +1,1 @@
+CREATE MATERIALIZED VIEW v AS SELECT n, count(*) AS groups FROM per_a GROUP BY n
