@@ -3,6 +3,7 @@
 //! Exit codes: 0 all went well (a server that was told to stop, too); 1 a statement or a job failed; 2 the command line or
 //! the configuration is wrong; 3 it could not start (an address or the data directory is taken); 130 interrupted.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -116,7 +117,11 @@ fn matches_of_nothing() -> clap::ArgMatches {
 fn start_logging(filter: &str) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .map_err(|error| Failure::usage(format!("log filter \"{filter}\": {error}")))?;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours);
     // A second start in one process (tests) keeps the first.
     let _ = subscriber.try_init();
     Ok(())

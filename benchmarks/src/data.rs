@@ -57,7 +57,8 @@ fn write_table(path: &Path, table: &str, events: u64) -> Result<u64> {
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .build();
-    let mut writer = ArrowWriter::try_new(File::create(path)?, Arc::clone(&schema), Some(properties))?;
+    let mut writer =
+        ArrowWriter::try_new(File::create(path)?, Arc::clone(&schema), Some(properties))?;
     let mut count = 0;
     for split in source.list_splits()? {
         let mut reader = source.open(&split, Offset(0), &all)?;

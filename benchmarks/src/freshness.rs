@@ -48,7 +48,10 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     for number in 0..options.inserts {
         let started = Instant::now();
         session
-            .execute(&format!("INSERT INTO purchase VALUES ({number}, {}, {number})", number % 1000))
+            .execute(&format!(
+                "INSERT INTO purchase VALUES ({number}, {}, {number})",
+                number % 1000
+            ))
             .await?;
         // The session reads its own write: the SELECT waits until the view shows it.
         session.query("SELECT * FROM by_region").await?;

@@ -79,7 +79,8 @@ pub(crate) struct Line {
 fn query_text(name: &str) -> Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries/nexmark");
     let path = folder.join(format!("{name}.sql"));
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     Ok(text.trim().trim_end_matches(';').to_string())
 }
 
@@ -172,8 +173,14 @@ async fn stream(child: &Child) -> Result<Outcome> {
                 let busy = o.busy_ns / 1_000_000;
                 eprintln!(
                     "{} {}.{} {busy:>6} ms in {:>9} out {:>9} state {:>9} rows {:>6} MiB  {}",
-                    job.name, o.fragment, o.task, o.rows_in, o.rows_out, o.state_rows,
-                    o.state_bytes >> 20, o.name.chars().take(60).collect::<String>()
+                    job.name,
+                    o.fragment,
+                    o.task,
+                    o.rows_in,
+                    o.rows_out,
+                    o.state_rows,
+                    o.state_bytes >> 20,
+                    o.name.chars().take(60).collect::<String>()
                 );
             }
         }

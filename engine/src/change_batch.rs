@@ -133,7 +133,11 @@ impl ChangeBatch {
             Some(weights) => {
                 let array = arrow::array::Int64Array::new(weights.clone(), None);
                 let kept = filter(&array, mask)?;
-                Some(arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(&kept).values().clone())
+                Some(
+                    arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(&kept)
+                        .values()
+                        .clone(),
+                )
             }
         };
         Ok(Self { rows, weights })
@@ -143,7 +147,11 @@ impl ChangeBatch {
     pub fn take(&self, indices: &UInt32Array) -> Result<Self> {
         let rows = take_record_batch(&self.rows, indices)?;
         let weights = self.weights.as_ref().map(|weights| {
-            indices.values().iter().map(|&index| weights[index as usize]).collect::<ScalarBuffer<i64>>()
+            indices
+                .values()
+                .iter()
+                .map(|&index| weights[index as usize])
+                .collect::<ScalarBuffer<i64>>()
         });
         Ok(Self { rows, weights })
     }
@@ -204,7 +212,8 @@ impl ChangeBatch {
                 firsts.push(u32::try_from(row).map_err(EngineError::internal)?);
             }
         }
-        let kept: Vec<(u32, i64)> = firsts.into_iter().zip(sums).filter(|(_, sum)| *sum != 0).collect();
+        let kept: Vec<(u32, i64)> =
+            firsts.into_iter().zip(sums).filter(|(_, sum)| *sum != 0).collect();
         let indices = UInt32Array::from_iter_values(kept.iter().map(|(row, _)| *row));
         let rows = take_record_batch(&self.rows, &indices)?;
         let appends = kept.iter().all(|(_, sum)| *sum == 1);
@@ -220,7 +229,8 @@ fn sliced_bytes(column: &ArrayRef) -> usize {
 
 /// A schema with these columns only.
 pub fn project_schema(schema: &Schema, columns: &[usize]) -> SchemaRef {
-    let fields = columns.iter().map(|&column| Arc::clone(&schema.fields()[column])).collect::<Vec<_>>();
+    let fields =
+        columns.iter().map(|&column| Arc::clone(&schema.fields()[column])).collect::<Vec<_>>();
     Arc::new(Schema::new(fields))
 }
 

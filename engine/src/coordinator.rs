@@ -141,14 +141,14 @@ impl Coordinator {
             Input::Tick { drained: all } => drained = all,
             Input::Urgent => self.urgent = true,
             Input::Checkpoint => self.checkpoint = true,
-            Input::Change => return vec![self.inject(now)],
+            Input::Change => return self.inject(now),
             Input::Acknowledged { job, root, epoch } => {
                 if let Some(job) = self.jobs.get_mut(&job) {
                     job.acknowledged[root] = epoch;
                 }
                 let mut actions = self.publish();
                 if self.urgent && self.in_flight() < 2 {
-                    actions.push(self.inject(now));
+                    actions.extend(self.inject(now));
                 }
                 return actions;
             }
@@ -160,7 +160,7 @@ impl Coordinator {
                 return self.publish();
             }
         }
-        if self.is_due(now, drained) { vec![self.inject(now)] } else { vec![] }
+        if self.is_due(now, drained) { self.inject(now) } else { vec![] }
     }
 
     fn in_flight(&self) -> u64 {
@@ -182,7 +182,7 @@ impl Coordinator {
         now.saturating_sub(self.last_checkpoint) >= self.checkpoint_ms
     }
 
-    fn inject(&mut self, now: Millis) -> Action {
+    fn inject(&mut self, now: Millis) -> Vec<Action> {
         self.injected = self.injected.next();
         self.last_injection = now;
         let kind = if self.checkpoint || self.checkpoint_due(now) {
@@ -194,7 +194,12 @@ impl Coordinator {
             BarrierKind::Plain
         };
         (self.dirty, self.urgent, self.checkpoint) = (false, false, false);
-        Action::Inject { epoch: self.injected, kind }
+        let mut actions = vec![Action::Inject { epoch: self.injected, kind }];
+        if !self.jobs.values().any(|job| job.active) {
+            // Nobody has to pass it.
+            actions.extend(self.publish());
+        }
+        actions
     }
 
     fn publish(&mut self) -> Vec<Action> {

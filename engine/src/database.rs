@@ -33,10 +33,13 @@ mod launch;
 pub(crate) mod subscribers;
 pub(crate) mod table;
 
+use driver::Driver;
 use events::{Change, Event, Events};
 use job::{Kind, Relation};
 use table::CommitState;
 
+/// How long a task runs before it lets others run.
+const SLICE: Duration = Duration::from_millis(2);
 /// How long a close waits for the last checkpoint.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
@@ -46,6 +49,7 @@ pub(crate) type Registry = BTreeMap<RelationId, Relation>;
 pub(crate) struct Inner {
     config: EngineConfig,
     scheduler: Arc<Scheduler>,
+    slice: Duration,
     events: Arc<Events>,
     errors: Arc<ErrorLog>,
     ddl: Mutex<()>,
@@ -60,11 +64,21 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
+        let (inner, receiver) = Self::assembled(config, SLICE);
+        let workers = inner.scheduler.spawn_workers(inner.config.parallelism.max(1));
+        let mut threads = workers.expect("the system can start threads");
+        threads.push(Driver::new(&inner).spawn(receiver));
+        *inner.threads.lock() = threads;
+        inner
+    }
+
+    /// Everything but the threads: they, or a simulation, run it. `slice`: how long a task runs before others may.
+    fn assembled(config: EngineConfig, slice: Duration) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let (events, receiver) = Events::new();
-        let scheduler = Arc::new(Scheduler::default());
         let commits = CommitState { epoch: Epoch(1), ..CommitState::default() };
         let inner = Arc::new(Self {
-            scheduler: Arc::clone(&scheduler),
+            scheduler: Arc::default(),
+            slice,
             events,
             errors: Arc::default(),
             ddl: Mutex::default(),
@@ -76,11 +90,7 @@ impl Inner {
             closed: AtomicBool::new(false),
             config,
         });
-        let workers = scheduler.spawn_workers(inner.config.parallelism.max(1));
-        let mut threads = workers.expect("the system can start threads");
-        threads.push(driver::spawn(&inner, receiver));
-        *inner.threads.lock() = threads;
-        inner
+        (inner, receiver)
     }
 
     pub(crate) fn config(&self) -> &EngineConfig {
@@ -93,10 +103,14 @@ impl Inner {
 
     pub(crate) fn create_table(&self, spec: TableSpec) -> Result<()> {
         let _ddl = self.ddl.lock();
+        answered(&self.begin_table(spec)?)
+    }
+
+    fn begin_table(&self, spec: TableSpec) -> Result<Answer> {
         let (relation, job) = self.launch_table(spec)?;
         let id = job.id;
         self.registry.lock().insert(id, relation);
-        self.change(Change { add: vec![job], ..Change::default() })
+        self.submit(Change { add: vec![job], ..Change::default() })
     }
 
     pub(crate) fn create_source(&self, definition: SourceDefinition) -> Result<()> {
@@ -118,8 +132,11 @@ impl Inner {
 
     pub(crate) fn create_view(&self, spec: ViewSpec) -> Result<()> {
         let _ddl = self.ddl.lock();
-        let change = self.launch_plan(spec.id, spec.name, &spec.plan, None)?;
-        self.change(change)
+        answered(&self.begin_view(spec)?)
+    }
+
+    fn begin_view(&self, spec: ViewSpec) -> Result<Answer> {
+        self.submit(self.launch_plan(spec.id, spec.name, &spec.plan, None)?)
     }
 
     pub(crate) fn create_sink(&self, spec: SinkSpec) -> Result<()> {
@@ -130,17 +147,17 @@ impl Inner {
         }
         let _ddl = self.ddl.lock();
         let change = self.launch_plan(spec.id, spec.name, &spec.plan, Some(spec.sink))?;
-        self.change(change)
+        answered(&self.submit(change)?)
     }
 
-    /// Hands a change of definitions to the coordinator and waits until its barrier is on its way.
-    fn change(&self, change: Change) -> Result<()> {
+    /// Hands a change of definitions to the coordinator, which answers when its barrier is on its way.
+    fn submit(&self, change: Change) -> Result<Answer> {
         if self.closed.load(Ordering::Acquire) {
             return Err(EngineError::ShuttingDown);
         }
         let (reply, answer) = mpsc::channel();
         self.events.send(Event::Change { change: Box::new(change), reply });
-        answer.recv().map_err(|_| EngineError::ShuttingDown)?.map(|_| ())
+        Ok(answer)
     }
 
     pub(crate) async fn wait_ready(&self, id: RelationId) -> Result<()> {
@@ -149,7 +166,8 @@ impl Inner {
             {
                 let registry = self.registry.lock();
                 let relation = registry.get(&id);
-                let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+                let relation =
+                    relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
                 if let Some(reason) = &relation.failed {
                     let (name, reason) = (relation.name.clone(), reason.clone());
                     return Err(EngineError::JobFailed { name, reason });
@@ -167,6 +185,14 @@ impl Inner {
 
     pub(crate) fn drop_relation(&self, id: RelationId) -> Result<()> {
         let _ddl = self.ddl.lock();
+        match self.begin_drop(id)? {
+            Some(answer) => answered(&answer),
+            None => Ok(()),
+        }
+    }
+
+    /// `None`: nothing ran.
+    fn begin_drop(&self, id: RelationId) -> Result<Option<Answer>> {
         let mut stop = BTreeSet::new();
         {
             let mut registry = self.registry.lock();
@@ -192,11 +218,11 @@ impl Inner {
             }
         }
         if stop.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let mut change = Change::default();
         change.topology.stop = stop;
-        self.change(change)
+        self.submit(change).map(Some)
     }
 
     pub(crate) fn read(&self, relations: &[RelationId]) -> Result<ConsistentRead> {
@@ -333,7 +359,6 @@ impl Inner {
             }
             None => Vec::new(),
         };
-        let bounded = splits.iter().all(|(_, _, until)| until.is_none());
         let mut runner = Runner::new(source, projection.to_vec(), splits);
         loop {
             match runner.poll(self.config.batch_rows)? {
@@ -342,8 +367,6 @@ impl Inner {
                         return Ok(());
                     }
                 }
-                // A watched directory has ended, for this read, when all its files have.
-                Turn::Pending(_) if bounded => return Ok(()),
                 Turn::Pending(time) => {
                     if runner.has_ended() {
                         return Ok(());
@@ -391,6 +414,13 @@ impl Inner {
         commits.tables.clear();
         commits.roots.clear();
     }
+}
+
+/// The coordinator's answer to a change of definitions.
+type Answer = mpsc::Receiver<Result<Epoch>>;
+
+fn answered(answer: &Answer) -> Result<()> {
+    answer.recv().map_err(|_| EngineError::ShuttingDown)?.map(|_| ())
 }
 
 /// A relation that can be read.
@@ -453,11 +483,14 @@ fn ended(registry: &Registry, relation: &Relation) -> bool {
         Kind::Source { splits, running, .. } => {
             *running && splits.iter().all(|task| task.finished.load(Ordering::Acquire))
         }
-        Kind::View { .. } | Kind::Sink { .. } => {
-            relation.inputs.iter().all(|input| registry.get(input).is_some_and(|r| ended(registry, r)))
-        }
+        Kind::View { .. } | Kind::Sink { .. } => relation
+            .inputs
+            .iter()
+            .all(|input| registry.get(input).is_some_and(|r| ended(registry, r))),
     }
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

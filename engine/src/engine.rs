@@ -11,8 +11,8 @@ use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
 pub use crate::database::subscribers::ChangeReceiver;
-use crate::errors::ErrorLog;
 use crate::error::Result;
+use crate::errors::ErrorLog;
 use crate::plan::{Expr, Properties, RelationId, StreamPlan};
 use crate::sink::Sink;
 use crate::source::Source;

@@ -37,7 +37,9 @@ pub enum EngineError {
         detail: String,
     },
     /// A NULL in a NOT NULL column.
-    #[error("null value in column \"{column}\" of relation \"{relation}\" violates not-null constraint")]
+    #[error(
+        "null value in column \"{column}\" of relation \"{relation}\" violates not-null constraint"
+    )]
     NotNullViolation {
         /// The relation written to.
         relation: String,

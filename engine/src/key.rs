@@ -47,7 +47,8 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
 #[inline]
 pub(crate) fn hash_fixed(key: u128) -> u64 {
     let (low, high) = (key as u64, (key >> 64) as u64);
-    let product = u128::from(low ^ 0x9e37_79b9_7f4a_7c15) * u128::from(high ^ 0xbf58_476d_1ce4_e5b9);
+    let product =
+        u128::from(low ^ 0x9e37_79b9_7f4a_7c15) * u128::from(high ^ 0xbf58_476d_1ce4_e5b9);
     let folded = (product as u64) ^ ((product >> 64) as u64);
     let product = u128::from(folded ^ low) * 0x94d0_49bb_1331_11eb_u128;
     (product as u64) ^ ((product >> 64) as u64)
@@ -149,7 +150,10 @@ pub struct Keys {
 #[derive(Debug)]
 enum KeyValues {
     /// `null_rows` holds all rows; only those with a NULL are looked at.
-    Fixed { fixed: Vec<u128>, null_rows: Option<Rows> },
+    Fixed {
+        fixed: Vec<u128>,
+        null_rows: Option<Rows>,
+    },
     Rows(Rows),
 }
 
@@ -263,29 +267,98 @@ fn fixed_width(data_type: &DataType) -> Option<u32> {
 macro_rules! with_primitive {
     ($data_type:expr, $t:ident => $body:expr, $other:expr) => {
         match $data_type {
-            DataType::Int8 => { type $t = Int8Type; $body }
-            DataType::Int16 => { type $t = Int16Type; $body }
-            DataType::Int32 => { type $t = Int32Type; $body }
-            DataType::Int64 => { type $t = Int64Type; $body }
-            DataType::UInt8 => { type $t = UInt8Type; $body }
-            DataType::UInt16 => { type $t = UInt16Type; $body }
-            DataType::UInt32 => { type $t = UInt32Type; $body }
-            DataType::UInt64 => { type $t = UInt64Type; $body }
-            DataType::Date32 => { type $t = Date32Type; $body }
-            DataType::Date64 => { type $t = Date64Type; $body }
-            DataType::Time32(TimeUnit::Second) => { type $t = arrow::datatypes::Time32SecondType; $body }
-            DataType::Time32(_) => { type $t = arrow::datatypes::Time32MillisecondType; $body }
-            DataType::Time64(TimeUnit::Nanosecond) => { type $t = arrow::datatypes::Time64NanosecondType; $body }
-            DataType::Time64(_) => { type $t = arrow::datatypes::Time64MicrosecondType; $body }
-            DataType::Timestamp(TimeUnit::Second, _) => { type $t = arrow::datatypes::TimestampSecondType; $body }
-            DataType::Timestamp(TimeUnit::Millisecond, _) => { type $t = arrow::datatypes::TimestampMillisecondType; $body }
-            DataType::Timestamp(TimeUnit::Microsecond, _) => { type $t = arrow::datatypes::TimestampMicrosecondType; $body }
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => { type $t = arrow::datatypes::TimestampNanosecondType; $body }
-            DataType::Duration(TimeUnit::Second) => { type $t = arrow::datatypes::DurationSecondType; $body }
-            DataType::Duration(TimeUnit::Millisecond) => { type $t = arrow::datatypes::DurationMillisecondType; $body }
-            DataType::Duration(TimeUnit::Microsecond) => { type $t = arrow::datatypes::DurationMicrosecondType; $body }
-            DataType::Duration(TimeUnit::Nanosecond) => { type $t = arrow::datatypes::DurationNanosecondType; $body }
-            DataType::Decimal128(_, _) => { type $t = Decimal128Type; $body }
+            DataType::Int8 => {
+                type $t = Int8Type;
+                $body
+            }
+            DataType::Int16 => {
+                type $t = Int16Type;
+                $body
+            }
+            DataType::Int32 => {
+                type $t = Int32Type;
+                $body
+            }
+            DataType::Int64 => {
+                type $t = Int64Type;
+                $body
+            }
+            DataType::UInt8 => {
+                type $t = UInt8Type;
+                $body
+            }
+            DataType::UInt16 => {
+                type $t = UInt16Type;
+                $body
+            }
+            DataType::UInt32 => {
+                type $t = UInt32Type;
+                $body
+            }
+            DataType::UInt64 => {
+                type $t = UInt64Type;
+                $body
+            }
+            DataType::Date32 => {
+                type $t = Date32Type;
+                $body
+            }
+            DataType::Date64 => {
+                type $t = Date64Type;
+                $body
+            }
+            DataType::Time32(TimeUnit::Second) => {
+                type $t = arrow::datatypes::Time32SecondType;
+                $body
+            }
+            DataType::Time32(_) => {
+                type $t = arrow::datatypes::Time32MillisecondType;
+                $body
+            }
+            DataType::Time64(TimeUnit::Nanosecond) => {
+                type $t = arrow::datatypes::Time64NanosecondType;
+                $body
+            }
+            DataType::Time64(_) => {
+                type $t = arrow::datatypes::Time64MicrosecondType;
+                $body
+            }
+            DataType::Timestamp(TimeUnit::Second, _) => {
+                type $t = arrow::datatypes::TimestampSecondType;
+                $body
+            }
+            DataType::Timestamp(TimeUnit::Millisecond, _) => {
+                type $t = arrow::datatypes::TimestampMillisecondType;
+                $body
+            }
+            DataType::Timestamp(TimeUnit::Microsecond, _) => {
+                type $t = arrow::datatypes::TimestampMicrosecondType;
+                $body
+            }
+            DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+                type $t = arrow::datatypes::TimestampNanosecondType;
+                $body
+            }
+            DataType::Duration(TimeUnit::Second) => {
+                type $t = arrow::datatypes::DurationSecondType;
+                $body
+            }
+            DataType::Duration(TimeUnit::Millisecond) => {
+                type $t = arrow::datatypes::DurationMillisecondType;
+                $body
+            }
+            DataType::Duration(TimeUnit::Microsecond) => {
+                type $t = arrow::datatypes::DurationMicrosecondType;
+                $body
+            }
+            DataType::Duration(TimeUnit::Nanosecond) => {
+                type $t = arrow::datatypes::DurationNanosecondType;
+                $body
+            }
+            DataType::Decimal128(_, _) => {
+                type $t = Decimal128Type;
+                $body
+            }
             _ => $other,
         }
     };
@@ -312,7 +385,17 @@ macro_rules! impl_bits {
     )*};
 }
 
-impl_bits!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, u8 as u8, u16 as u16, u32 as u32, u64 as u64, i128 as u128);
+impl_bits!(
+    i8 as u8,
+    i16 as u16,
+    i32 as u32,
+    i64 as u64,
+    u8 as u8,
+    u16 as u16,
+    u32 as u32,
+    u64 as u64,
+    i128 as u128
+);
 
 fn pack(column: &ArrayRef, shift: u32, out: &mut [u128]) -> Result<()> {
     match column.data_type() {

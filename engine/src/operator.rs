@@ -22,7 +22,13 @@ pub trait Operator: Send {
     ///
     /// # Errors
     /// Any error fails the job. A row that cannot be computed is not an error: hand it to `ctx.errors`.
-    fn on_batch(&mut self, input: usize, batch: ChangeBatch, ctx: &Context, out: &mut Output) -> Result<()>;
+    fn on_batch(
+        &mut self,
+        input: usize,
+        batch: ChangeBatch,
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()>;
 
     /// The frontier (minimum of the watermarks of all inputs) advanced. The default forwards it; an operator that
     /// holds rows back emits those that are final before it forwards.
@@ -104,4 +110,3 @@ impl Output {
         self.items.drain(..)
     }
 }
-

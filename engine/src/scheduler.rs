@@ -148,7 +148,10 @@ impl Scheduler {
     }
 
     /// Starts worker threads.
-    pub(crate) fn spawn_workers(self: &Arc<Self>, count: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
+    pub(crate) fn spawn_workers(
+        self: &Arc<Self>,
+        count: usize,
+    ) -> std::io::Result<Vec<JoinHandle<()>>> {
         (0..count)
             .map(|worker| {
                 let scheduler = Arc::clone(self);
@@ -181,7 +184,7 @@ impl Scheduler {
             if state.stopped {
                 return None;
             }
-            wake_sleepers(&mut state);
+            wake_sleepers(&mut state, Some(Instant::now()));
             if let Some(cell) = state.ready.pop_front() {
                 return Some(cell);
             }
@@ -199,7 +202,10 @@ impl Scheduler {
     pub(crate) fn step_one(&self, choice: usize) -> bool {
         let cell = {
             let mut state = self.state.lock();
-            wake_sleepers(&mut state);
+            if state.ready.is_empty() {
+                // Simulated time: whoever sleeps may wake now.
+                wake_sleepers(&mut state, None);
+            }
             if state.ready.is_empty() {
                 return false;
             }
@@ -213,9 +219,9 @@ impl Scheduler {
     }
 }
 
-fn wake_sleepers(state: &mut State) {
-    let now = Instant::now();
-    while state.sleepers.peek().is_some_and(|sleeper| sleeper.at <= now) {
+/// Makes the sleepers ready whose time has come; without a time, all.
+fn wake_sleepers(state: &mut State, now: Option<Instant>) {
+    while state.sleepers.peek().is_some_and(|sleeper| now.is_none_or(|now| sleeper.at <= now)) {
         if let Some(sleeper) = state.sleepers.pop() {
             let idle = sleeper.cell.state.compare_exchange(
                 IDLE,
@@ -255,7 +261,11 @@ fn run(scheduler: &Scheduler, cell: &Arc<Cell>) {
                 Ok(_) => {
                     if let Step::Sleep(time) = step {
                         let at = Instant::now() + time;
-                        scheduler.state.lock().sleepers.push(Sleeper { at, cell: Arc::clone(cell) });
+                        scheduler
+                            .state
+                            .lock()
+                            .sleepers
+                            .push(Sleeper { at, cell: Arc::clone(cell) });
                         scheduler.changed.notify_one();
                     }
                 }

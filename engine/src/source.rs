@@ -76,7 +76,12 @@ pub trait Source: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the split cannot be opened.
-    fn open(&self, split: &Split, from: Offset, projection: &[usize]) -> Result<Box<dyn SplitReader>>;
+    fn open(
+        &self,
+        split: &Split,
+        from: Offset,
+        projection: &[usize],
+    ) -> Result<Box<dyn SplitReader>>;
 
     /// Whether all splits end by themselves.
     fn is_bounded(&self) -> bool;

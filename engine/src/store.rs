@@ -88,7 +88,12 @@ impl Snapshot {
     ///
     /// # Errors
     /// When a column number is out of range.
-    pub fn chunk(&self, partition: usize, chunk: usize, projection: &[usize]) -> Result<RecordBatch> {
+    pub fn chunk(
+        &self,
+        partition: usize,
+        chunk: usize,
+        projection: &[usize],
+    ) -> Result<RecordBatch> {
         self.partitions[partition][chunk].live_rows(projection)
     }
 

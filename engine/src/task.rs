@@ -32,9 +32,6 @@ use align::Alignment;
 use lane::{Lane, Polled};
 use terminal::Terminal;
 
-/// How long a task runs before it lets others run.
-const SLICE: Duration = Duration::from_millis(2);
-
 /// Where something goes inside a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -75,6 +72,8 @@ pub(crate) struct Task {
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Arc<TaskMetrics>,
     pub(crate) turn: usize,
+    /// How long the task runs before it lets others run.
+    pub(crate) slice: Duration,
     /// The end of the backfill has been reported.
     pub(crate) hydrated: bool,
 }
@@ -112,7 +111,7 @@ impl Task {
             if self.handle(lane, message)? {
                 return Ok(Step::Done);
             }
-            if started.elapsed() > SLICE {
+            if started.elapsed() >= self.slice {
                 return Ok(Step::Again);
             }
         }
@@ -262,7 +261,7 @@ impl Task {
         self.widen_source()?;
         if !self.hydrated && !self.lanes.iter().any(Lane::is_backfilling) {
             self.hydrated = true;
-            if self.lanes.iter().any(|lane| matches!(lane, Lane::Scan(_))) {
+            if self.lanes.iter().any(Lane::has_contents) {
                 self.events.send(Event::Hydrated { job: self.job, epoch: barrier.epoch });
             }
         }

@@ -1,4 +1,5 @@
-//! Why a server could not start or go on. What goes wrong for one client is told to that client (`pgwire/error.rs`).
+//! Why a server could not start or go on. What goes wrong for one client is told to that client
+//! (`pgwire/error.rs`).
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! HTTP: `/healthz` (the process answers), `/readyz` (it can be read), `/metrics` (Prometheus), `/` (a page for people).
+//! HTTP: `/healthz` (the process answers), `/readyz` (it can be read), `/metrics` (Prometheus), `/`
+//! (a page for people).
 
 use std::fmt::Write as _;
 use std::sync::Arc;

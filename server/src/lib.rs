@@ -6,8 +6,9 @@
 //!   socket ◄────────── pgwire/output ◄── encode ◄─────┘  rows, batch by batch, as the socket takes them
 //! ```
 //!
-//! Architecture invariants: this crate plans nothing and knows no operator; it turns messages into calls of `Session`
-//! and Arrow into bytes. A client can hurt only itself: every wait is raced with cancellation and with the client's end.
+//! Architecture invariants: this crate plans nothing and knows no operator; it turns messages into
+//! calls of `Session` and Arrow into bytes. A client can hurt only itself: every wait is raced with
+//! cancellation and with the client's end.
 
 mod config;
 mod error;
@@ -15,6 +16,8 @@ mod http;
 pub mod metrics;
 mod pgwire;
 mod server;
+#[cfg(test)]
+mod testing;
 
 pub use config::ServerConfig;
 pub use error::ServerError;

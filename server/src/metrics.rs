@@ -1,4 +1,5 @@
-//! Every metric: its name, its meaning, and where its value comes from. `/metrics` prints them for Prometheus.
+//! Every metric: its name, its meaning, and where its value comes from. `/metrics` prints them for
+//! Prometheus.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -176,12 +177,7 @@ impl Page {
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    fn sample(
-        &mut self,
-        metric: Metric,
-        labels: &[(&str, &str)],
-        value: impl std::fmt::Display,
-    ) {
+    fn sample(&mut self, metric: Metric, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         self.text.push_str(metric.name);
         for (index, (name, text)) in labels.iter().enumerate() {
             self.text.push(if index == 0 { '{' } else { ',' });

@@ -58,8 +58,8 @@ pub struct Server {
 impl Server {
     /// Takes both addresses.
     ///
-    /// # Errors
-    /// `InsecureBind` for an address that other machines reach, unless the configuration allows it; `Bind`.
+    /// # Errors `InsecureBind` for an address that other machines reach, unless the configuration
+    /// allows it; `Bind`.
     pub async fn bind(database: Arc<Database>, config: ServerConfig) -> Result<Self, ServerError> {
         let (postgres, pg_addr) = listen(config.pg_addr, "Postgres clients", &config)?;
         let (http, http_addr) = listen(config.http_addr, "HTTP", &config)?;
@@ -77,8 +77,8 @@ impl Server {
         self.http_addr
     }
 
-    /// Serves until `shutdown`; then tells every client (57P01), waits for them a little, and returns. The database
-    /// stays open: it is the caller's.
+    /// Serves until `shutdown`; then tells every client (57P01), waits for them a little, and
+    /// returns. The database stays open: it is the caller's.
     ///
     /// # Errors
     /// `Listen`, when HTTP cannot be served any more.
@@ -172,3 +172,6 @@ pub async fn serve(
 ) -> Result<(), ServerError> {
     Server::bind(database, config).await?.run(shutdown).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,8 @@ pub fn context(partitions: usize) -> SessionContext {
 /// When it cannot be parsed or planned.
 pub async fn plan(state: &SessionState, sql: &str) -> Result<LogicalPlan> {
     let dialect = state.config_options().sql_parser.dialect;
-    let failed = |error: datafusion::error::DataFusionError| SqlError::new("42000", error.to_string());
+    let failed =
+        |error: datafusion::error::DataFusionError| SqlError::new("42000", error.to_string());
     let mut statement = state.sql_to_statement(sql, &dialect).map_err(failed)?;
     if let DfStatement::Statement(inner) = &mut statement
         && let Statement::Query(query) = inner.as_mut()

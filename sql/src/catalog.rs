@@ -187,7 +187,11 @@ impl Catalog {
     ///
     /// # Errors
     /// 3F000, 0A000 (another database), 42501 (a schema of the system).
-    pub(crate) fn new_name(&self, parts: &[String], search_path: &[String]) -> Result<RelationName> {
+    pub(crate) fn new_name(
+        &self,
+        parts: &[String],
+        search_path: &[String],
+    ) -> Result<RelationName> {
         let (schema, name) = match parts {
             [name] => (search_path.first().map_or(PUBLIC, String::as_str), name),
             [schema, name] => (schema.as_str(), name),
@@ -345,8 +349,9 @@ mod tests {
             .new_name(&["pg_catalog".to_string(), "x".to_string()], &path())
             .unwrap_err();
         assert_eq!(error.sqlstate, "42501");
-        let error =
-            Catalog::default().new_name(&["nope".to_string(), "x".to_string()], &path()).unwrap_err();
+        let error = Catalog::default()
+            .new_name(&["nope".to_string(), "x".to_string()], &path())
+            .unwrap_err();
         assert_eq!(error.sqlstate, "3F000");
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion_common::DFSchema;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion_common::DFSchema;
+use datafusion_expr::Expr;
 use datafusion_expr::execution_props::ExecutionProps;
 use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion_expr::Expr;
 use millstream_engine::plan;
 
 use crate::error::{Result, SqlError};

@@ -39,11 +39,13 @@ pub(crate) fn session_state(config: SessionConfig) -> SessionState {
     options.execution.time_zone = Some("UTC".to_string());
     // Joins can be maintained, sub-plans evaluated beside the plan cannot.
     options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+    // It takes memory for as many groups as the LIMIT has rows, whatever there are.
+    options.optimizer.enable_topk_aggregation = false;
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_default_features()
         .with_analyzer_rules(rules::analyzer_rules())
-        .with_optimizer_rule(rules::last_optimizer_rule())
+        .with_optimizer_rules(rules::optimizer_rules())
         .with_type_planner(Arc::new(crate::types::Types))
         .build();
     register(&mut state).expect("an in-memory registry takes every function");
@@ -62,5 +64,5 @@ fn register(state: &mut SessionState) -> datafusion_common::Result<()> {
     for udaf in [aggregate::sum(), aggregate::avg()] {
         state.register_udaf(Arc::new(udaf))?;
     }
-    state.register_function_rewrite(Arc::new(semantics::PostgresSemantics::new()))
+    Ok(())
 }

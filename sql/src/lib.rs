@@ -17,6 +17,7 @@ pub mod settings;
 pub mod types;
 
 mod catalog;
+mod computed_source;
 mod parser;
 mod statements;
 

@@ -21,8 +21,9 @@ mod tokens;
 mod types;
 
 pub(crate) use ast_ext::{
-    ColumnSpec, Command, CopySource, CreateKind, CreateRelation, CreateView, CreateSink, DropRelation, Emit,
-    Explain, RelationKind, Show, SinkInput, StreamQuery, SubscribeTarget, TableOptions,
+    ColumnSpec, Command, CopySource, CreateKind, CreateRelation, CreateSink, CreateView,
+    DropRelation, Emit, Explain, RelationKind, Show, SinkInput, StreamQuery, SubscribeTarget,
+    TableOptions,
 };
 pub(crate) use ast_ext::{Copy, FetchCursor, SetVariable, TableConflict};
 pub(crate) use other::UNSUPPORTED;

@@ -8,9 +8,11 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Fetch, FunctionArg, FunctionArgExpr, GroupByExpr, LimitClause, Query, Select, TableFactor, VisitMut, VisitorMut,
+    Expr, Fetch, FunctionArg, FunctionArgExpr, GroupByExpr, LimitClause, Query, Select,
+    TableFactor, VisitMut, VisitorMut,
 };
 
+mod exponent;
 mod group_window;
 mod merged_columns;
 mod window_table;
@@ -53,6 +55,10 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         flow(fetch_as_limit(query))
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        flow(exponent::rewrite(expr))
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {

@@ -22,13 +22,15 @@ mod cancel;
 mod context;
 mod cursor;
 mod database;
+mod keys;
 mod transaction;
 
 pub use cancel::CancelHandle;
-pub(crate) use context::{apply_changes, parameter_fields};
 pub(crate) use cancel::CancelToken;
+pub(crate) use context::{apply_changes, parameter_fields};
 pub(crate) use cursor::Cursor;
 pub use database::Database;
+pub(crate) use keys::KeySet;
 pub(crate) use transaction::{FailureFlag, Transaction};
 
 /// One parsed statement: its AST, its own text, and where that text stood in the string it came from.
@@ -70,7 +72,9 @@ pub struct Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("status", &self.transaction_status()).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("status", &self.transaction_status())
+            .finish_non_exhaustive()
     }
 }
 

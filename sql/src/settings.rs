@@ -35,29 +35,64 @@ struct Known {
     description: &'static str,
 }
 
-const fn known(name: &'static str, default: &'static str, check: Check, description: &'static str) -> Known {
+const fn known(
+    name: &'static str,
+    default: &'static str,
+    check: Check,
+    description: &'static str,
+) -> Known {
     Known { name, default, check, reported: false, description }
 }
 
-const fn reported(name: &'static str, default: &'static str, check: Check, description: &'static str) -> Known {
+const fn reported(
+    name: &'static str,
+    default: &'static str,
+    check: Check,
+    description: &'static str,
+) -> Known {
     Known { name, default, check, reported: true, description }
 }
 
 static KNOWN: &[Known] = &[
     reported("application_name", "", Check::Any, "Name of the application in statistics."),
-    known("background_ddl", "off", Check::Bool, "CREATE MATERIALIZED VIEW returns before its backfill ends."),
+    known(
+        "background_ddl",
+        "off",
+        Check::Bool,
+        "CREATE MATERIALIZED VIEW returns before its backfill ends.",
+    ),
     known("bytea_output", "hex", Check::OneOf(&["hex", "escape"]), "Output format of bytea."),
     reported("client_encoding", "UTF8", Check::Encoding, "Character set of the client."),
     known("client_min_messages", "notice", Check::Any, "Least severe message that is sent."),
     reported("DateStyle", "ISO, MDY", Check::DateStyle, "Format of dates and times."),
     known("default_transaction_deferrable", "off", Check::Bool, "Without effect."),
-    known("default_transaction_isolation", "read committed", Check::Isolation, "Isolation of new transactions."),
-    reported("default_transaction_read_only", "off", Check::Bool, "Whether new transactions only read."),
+    known(
+        "default_transaction_isolation",
+        "read committed",
+        Check::Isolation,
+        "Isolation of new transactions.",
+    ),
+    reported(
+        "default_transaction_read_only",
+        "off",
+        Check::Bool,
+        "Whether new transactions only read.",
+    ),
     known("extra_float_digits", "1", Check::Integer, "Digits of floating-point numbers."),
     reported("in_hot_standby", "off", Check::ReadOnly, "Whether this is a standby server."),
-    known("idle_in_transaction_session_timeout", "0", Check::Any, "Longest idle time inside a transaction."),
+    known(
+        "idle_in_transaction_session_timeout",
+        "0",
+        Check::Any,
+        "Longest idle time inside a transaction.",
+    ),
     reported("integer_datetimes", "on", Check::ReadOnly, "Datetimes are integers."),
-    reported("IntervalStyle", "postgres", Check::OneOf(&["postgres", "postgres_verbose", "sql_standard", "iso_8601"]), "Format of intervals."),
+    reported(
+        "IntervalStyle",
+        "postgres",
+        Check::OneOf(&["postgres", "postgres_verbose", "sql_standard", "iso_8601"]),
+        "Format of intervals.",
+    ),
     reported("is_superuser", "on", Check::ReadOnly, "Whether the user may do everything."),
     known("jit", "off", Check::Bool, "Without effect."),
     known("lc_collate", "C", Check::ReadOnly, "Order of text: by bytes."),
@@ -72,23 +107,51 @@ static KNOWN: &[Known] = &[
     known("row_security", "on", Check::Bool, "Without effect."),
     known("search_path", "public", Check::Any, "Schemas in which names are looked for."),
     reported("server_encoding", "UTF8", Check::ReadOnly, "Character set of the server."),
-    reported("server_version", SERVER_VERSION, Check::ReadOnly, "PostgreSQL version that clients may expect."),
+    reported(
+        "server_version",
+        SERVER_VERSION,
+        Check::ReadOnly,
+        "PostgreSQL version that clients may expect.",
+    ),
     known("server_version_num", "150010", Check::ReadOnly, "The same as a number."),
     reported("session_authorization", "millstream", Check::ReadOnly, "The user of the session."),
-    reported("standard_conforming_strings", "on", Check::OneOf(&["on"]), "Backslashes in strings are literal."),
+    reported(
+        "standard_conforming_strings",
+        "on",
+        Check::OneOf(&["on"]),
+        "Backslashes in strings are literal.",
+    ),
     known("statement_timeout", "0", Check::Any, "Longest run of a statement."),
     known("synchronous_commit", "on", Check::Any, "Without effect."),
     reported("TimeZone", "UTC", Check::TimeZone, "Zone in which instants are printed."),
     known("transaction_deferrable", "off", Check::Bool, "Without effect."),
-    known("transaction_isolation", "read committed", Check::Isolation, "Isolation of this transaction."),
+    known(
+        "transaction_isolation",
+        "read committed",
+        Check::Isolation,
+        "Isolation of this transaction.",
+    ),
     known("transaction_read_only", "off", Check::Bool, "Whether this transaction only reads."),
-    known("wait_for_bounded_sources", "off", Check::Bool, "SELECT first waits until bounded sources have ended."),
+    known(
+        "wait_for_bounded_sources",
+        "off",
+        Check::Bool,
+        "SELECT first waits until bounded sources have ended.",
+    ),
     known("xmloption", "content", Check::Any, "Without effect."),
 ];
 
 /// First parts of settings that other engines have: taken without effect.
 const FOREIGN_PREFIXES: [&str; 10] = [
-    "rw_", "streaming_", "batch_", "query_", "create_", "enable_", "table", "pipeline", "execution",
+    "rw_",
+    "streaming_",
+    "batch_",
+    "query_",
+    "create_",
+    "enable_",
+    "table",
+    "pipeline",
+    "execution",
     "parallel",
 ];
 
@@ -150,10 +213,8 @@ impl Settings {
     fn set_unknown(&mut self, name: &str, value: Option<&str>) -> Result<SetEffect> {
         let foreign = FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         if !foreign && !name.contains('.') {
-            let error = SqlError::new(
-                "42704",
-                format!("unrecognized configuration parameter \"{name}\""),
-            );
+            let error =
+                SqlError::new("42704", format!("unrecognized configuration parameter \"{name}\""));
             return Err(match nearest(name, KNOWN.iter().map(|known| known.name)) {
                 Some(near) => error.with_hint(format!("Perhaps you meant \"{near}\".")),
                 None => error,
@@ -249,10 +310,9 @@ fn check(known: &Known, value: &str) -> Result<String> {
             values.contains(&lower.as_str()).then_some(lower).ok_or_else(bad)
         }
         Check::ReadOnly if value == known.default => Ok(value.to_string()),
-        Check::ReadOnly => Err(SqlError::new(
-            "55P02",
-            format!("parameter \"{}\" cannot be changed", known.name),
-        )),
+        Check::ReadOnly => {
+            Err(SqlError::new("55P02", format!("parameter \"{}\" cannot be changed", known.name)))
+        }
     }
 }
 
@@ -260,10 +320,13 @@ fn check(known: &Known, value: &str) -> Result<String> {
 fn time_zone(value: &str) -> Option<String> {
     let value = value.trim();
     match value.to_lowercase().as_str() {
-        "local" | "default" | "utc" | "gmt" | "z" | "zulu" | "etc/utc" => return Some("UTC".into()),
+        "local" | "default" | "utc" | "gmt" | "z" | "zulu" | "etc/utc" => {
+            return Some("UTC".into());
+        }
         _ => {}
     }
-    let offset = value.trim_start_matches('+').parse::<f64>().ok().filter(|hours| hours.abs() <= 15.0);
+    let offset =
+        value.trim_start_matches('+').parse::<f64>().ok().filter(|hours| hours.abs() <= 15.0);
     if let Some(hours) = offset {
         let minutes = (hours.abs() * 60.0).round();
         let sign = if hours < 0.0 { '-' } else { '+' };

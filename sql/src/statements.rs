@@ -13,6 +13,7 @@ mod assign;
 mod copy;
 mod create_relation;
 mod create_sink;
+mod create_source;
 mod create_view;
 mod cursor;
 mod delete;
@@ -131,8 +132,7 @@ pub(crate) async fn copy_in(
     copy::copy_in(session, target, rows).await
 }
 
-/// One value as text, for messages and tests.
-#[cfg(test)]
+/// One value as text, for messages.
 pub(crate) use assign::cell as cell_text;
 
 /// An outcome that is only a tag.

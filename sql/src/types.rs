@@ -61,7 +61,9 @@ pub(crate) fn arrow_type(sql: &SqlType) -> Result<(DataType, Option<String>)> {
             plain(DataType::Time64(TimeUnit::Microsecond))
         }
         SqlType::Timestamp(_, zone) => plain(timestamp_type(*zone)),
-        SqlType::TimestampNtz(_) | SqlType::Datetime(_) => plain(timestamp_type(TimezoneInfo::None)),
+        SqlType::TimestampNtz(_) | SqlType::Datetime(_) => {
+            plain(timestamp_type(TimezoneInfo::None))
+        }
         SqlType::Interval { .. } => plain(DataType::Interval(IntervalUnit::MonthDayNano)),
         SqlType::Array(
             ArrayElemTypeDef::SquareBracket(element, _)
@@ -110,9 +112,8 @@ fn custom_type(name: &str, arguments: &[String]) -> Result<(DataType, Option<Str
         "bool" => Ok((DataType::Boolean, None)),
         "text" => Ok((DataType::Utf8View, None)),
         "oid" => Ok((DataType::Int64, Some("oid".into()))),
-        "name" | "regclass" | "regtype" | "regproc" | "regnamespace" | "json" | "jsonb" | "uuid" => {
-            text(plain)
-        }
+        "name" | "regclass" | "regtype" | "regproc" | "regnamespace" | "json" | "jsonb"
+        | "uuid" => text(plain),
         "char" => text("char"),
         "varchar" => text("varchar"),
         "bpchar" if arguments.is_empty() => text("bpchar"),
@@ -140,12 +141,18 @@ fn numeric_type(info: &ExactNumberInfo) -> Result<DataType> {
         ExactNumberInfo::PrecisionAndScale(precision, scale) => (precision, scale),
     };
     let (Ok(digits), Ok(scale)) = (u8::try_from(precision), i8::try_from(scale)) else {
-        return Err(SqlError::new("22023", format!("NUMERIC precision {precision} is out of range")));
+        return Err(SqlError::new(
+            "22023",
+            format!("NUMERIC precision {precision} is out of range"),
+        ));
     };
     match digits {
         1..=38 => Ok(DataType::Decimal128(digits, scale)),
         39..=76 => Ok(DataType::Decimal256(digits, scale)),
-        _ => Err(SqlError::new("22023", format!("NUMERIC precision {digits} must be between 1 and 76"))),
+        _ => Err(SqlError::new(
+            "22023",
+            format!("NUMERIC precision {digits} must be between 1 and 76"),
+        )),
     }
 }
 
@@ -266,7 +273,10 @@ mod tests {
             ("jsonb", "jsonb"),
             ("uuid", "uuid"),
             ("text[]", "text[]"),
-            ("struct<a int, b struct<c varchar>>", "struct<a integer, b struct<c character varying>>"),
+            (
+                "struct<a int, b struct<c varchar>>",
+                "struct<a integer, b struct<c character varying>>",
+            ),
             ("interval", "interval"),
             ("time", "time without time zone"),
         ] {

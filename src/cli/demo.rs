@@ -13,7 +13,7 @@ pub(super) struct DemoArgs {
     #[command(flatten)]
     common: CommonFlags,
     /// Events of the auction site per second: 1 in 50 a person, 3 an auction, 46 a bid
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     events_per_second: u64,
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use millstream::{Database, JobInfo, JobStatus};
@@ -28,13 +28,14 @@ pub(super) async fn shown<F: Future>(wanted: bool, database: &Database, work: F)
     let bar = ProgressBar::new_spinner();
     bar.set_style(style("{spinner} {elapsed_precise} {msg}"));
     let mut ticks = tokio::time::interval(TICK);
+    let mut first = None;
     loop {
         tokio::select! {
             output = &mut work => {
                 bar.finish_and_clear();
                 return output;
             }
-            _ = ticks.tick() => update(&bar, &database.engine().jobs()),
+            _ = ticks.tick() => update(&bar, &database.engine().jobs(), &mut first),
         }
     }
 }
@@ -51,7 +52,8 @@ fn rows_read(job: &JobInfo) -> u64 {
     of_first.map(|operator| operator.rows_out.max(operator.rows_in)).sum()
 }
 
-fn update(bar: &ProgressBar, jobs: &[JobInfo]) {
+/// `first`: when rows were first counted, and how many there were; the rate is measured from there.
+fn update(bar: &ProgressBar, jobs: &[JobInfo], first: &mut Option<(Instant, u64)>) {
     let sources: Vec<&JobInfo> =
         jobs.iter().filter(|job| job.kind == "source" && !job.operators.is_empty()).collect();
     let read: u64 = sources.iter().map(|job| rows_read(job)).sum();
@@ -70,7 +72,9 @@ fn update(bar: &ProgressBar, jobs: &[JobInfo]) {
     if names.is_empty() {
         bar.set_message("running");
     } else {
-        let rate = bar.per_sec() as u64;
+        let (begun, before) = *first.get_or_insert_with(|| (Instant::now(), read));
+        let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        let rate = read.saturating_sub(before).saturating_mul(1000) / millis;
         let (read, rate) = (HumanCount(read), HumanCount(rate));
         bar.set_message(format!("{}: {read} rows, {rate} rows/s", names.join(", ")));
     }

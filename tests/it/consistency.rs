@@ -43,6 +43,8 @@ async fn bank(database: &Arc<Database>) {
     client.execute(&format!("INSERT INTO account VALUES {accounts}")).await;
     let counters = values(WRITERS, &|id| format!("({id}, 0)"));
     client.execute(&format!("INSERT INTO counter VALUES {counters}")).await;
+    // Other sessions see it when this one does.
+    assert_eq!(client.query("SELECT n FROM branches").await.single(), ACCOUNTS.to_string());
 }
 
 /// One transfer, tried until no other writer is in its way; how often that was so.

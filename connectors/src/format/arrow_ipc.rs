@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::ipc::reader::{FileReader, StreamReader};
 use arrow::ipc::writer::FileWriter;
 use millstream_engine::Result;
@@ -72,6 +72,15 @@ pub(crate) fn open(
     Ok(ColumnarReader { name: name.into(), adapter, rows, position: from, row_number, rest })
 }
 
+/// Views may share large buffers with other batches, all of which would be written with each batch.
+fn own_text(column: &ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => Arc::clone(column),
+    }
+}
+
 /// Writes a file in the file format.
 pub(crate) struct ArrowEncoder {
     writer: FileWriter<Box<dyn Output>>,
@@ -86,7 +95,11 @@ impl ArrowEncoder {
 
 impl Encoder for ArrowEncoder {
     fn write(&mut self, rows: &RecordBatch) -> Result<(), String> {
-        self.writer.write(rows).map_err(|error| error.to_string())
+        let columns = rows.columns().iter().map(own_text).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let rows = RecordBatch::try_new_with_options(rows.schema(), columns, &options);
+        let written = rows.and_then(|rows| self.writer.write(&rows));
+        written.map_err(|error| error.to_string())
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), String> {

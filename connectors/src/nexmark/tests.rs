@@ -197,31 +197,3 @@ fn columns_are_matched_by_name_and_cast() {
          channel, url, date_time, extra"
     );
 }
-
-#[test]
-#[ignore]
-fn speed() {
-    for (table, columns) in [
-        ("bid", vec![0, 1, 2, 5]),
-        ("bid", vec![0, 1, 2, 3, 4, 5]),
-        ("bid", (0..7).collect()),
-        ("auction", (0..10).collect()),
-        ("person", (0..8).collect()),
-    ] {
-        let events = 2_000_000_u64;
-        let (source, _) =
-            make(table, &[("nexmark.event.num", "2000000"), ("nexmark.split.num", "1")]);
-        let mut reader = source.open(&Split("0/1".into()), Offset(0), &columns).unwrap();
-        let start = std::time::Instant::now();
-        let mut n = 0;
-        while let Polled::Rows { rows, .. } = reader.poll(8192, None).unwrap() {
-            n += rows.num_rows();
-        }
-        let t = start.elapsed().as_secs_f64();
-        eprintln!(
-            "{table} {columns:?}: {n} rows, {:.2} M events/s, {:.2} M rows/s",
-            events as f64 / t / 1e6,
-            n as f64 / t / 1e6
-        );
-    }
-}

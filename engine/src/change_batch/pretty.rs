@@ -110,4 +110,3 @@ fn parse_column(type_name: &str, cells: &[Option<&str>]) -> Option<ArrayRef> {
         _ => return None,
     })
 }
-

@@ -1,3 +1,5 @@
+//! Tests of change batch.
+
 use arrow::array::{BooleanArray, UInt32Array};
 
 use super::ChangeBatch;

@@ -1,3 +1,5 @@
+//! Tests of coordinator.
+
 use super::*;
 
 const VIEW: RelationId = RelationId(1);
@@ -29,11 +31,19 @@ fn no_data_no_epoch() {
 #[test]
 fn an_epoch_ends_when_sources_are_drained_or_after_the_interval() {
     let mut c = coordinator();
-    assert_eq!(c.handle(10, Input::Data { drained: true }), inject(1));
-    assert_eq!(c.settle(), publish(1, &[]));
+    let actions = c.handle(10, Input::Data { drained: true });
+    // Without jobs nobody has to pass it.
+    assert_eq!(actions, [inject(1), publish(1, &[])].concat());
     assert_eq!(c.handle(100, Input::Data { drained: false }), []);
     assert_eq!(c.handle(209, Input::Tick { drained: false }), []);
-    assert_eq!(c.handle(210, Input::Tick { drained: false }), inject(2));
+    let actions = c.handle(210, Input::Tick { drained: false });
+    assert_eq!(actions, [inject(2), publish(2, &[])].concat());
+}
+
+#[test]
+fn without_jobs_a_flush_ends_at_once() {
+    let mut c = coordinator();
+    assert_eq!(c.handle(10, Input::Urgent), [inject(1), publish(1, &[])].concat());
 }
 
 #[test]

@@ -23,29 +23,43 @@ use crate::time::Epoch;
 const TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 
-struct Driver {
+/// Where the coordinator's time comes from.
+pub(super) enum Clock {
+    Real(Instant),
+    /// A simulation's, in milliseconds.
+    #[cfg(test)]
+    Manual(u64),
+}
+
+/// See the module's text.
+pub(super) struct Driver {
     database: Weak<Inner>,
     coordinator: Coordinator,
-    started: Instant,
+    pub(super) clock: Clock,
     committables: Vec<(Epoch, RelationId, Vec<Committable>)>,
 }
 
-pub(super) fn spawn(database: &Arc<Inner>, events: Receiver<Event>) -> JoinHandle<()> {
-    let config = database.config();
-    let coordinator = Coordinator::new(config.barrier_interval_ms, config.checkpoint_interval_ms);
-    let mut driver = Driver {
-        database: Arc::downgrade(database),
-        coordinator,
-        started: Instant::now(),
-        committables: Vec::new(),
-    };
-    std::thread::Builder::new()
-        .name("millstream-coordinator".to_string())
-        .spawn(move || driver.run(&events))
-        .expect("the system can start threads")
-}
-
 impl Driver {
+    pub(super) fn new(database: &Arc<Inner>) -> Self {
+        let config = database.config();
+        Self {
+            database: Arc::downgrade(database),
+            coordinator: Coordinator::new(
+                config.barrier_interval_ms,
+                config.checkpoint_interval_ms,
+            ),
+            clock: Clock::Real(Instant::now()),
+            committables: Vec::new(),
+        }
+    }
+
+    pub(super) fn spawn(mut self, events: Receiver<Event>) -> JoinHandle<()> {
+        std::thread::Builder::new()
+            .name("millstream-coordinator".to_string())
+            .spawn(move || self.run(&events))
+            .expect("the system can start threads")
+    }
+
     fn run(&mut self, events: &Receiver<Event>) {
         loop {
             let wait = if self.coordinator.wants_ticks() { TICK } else { IDLE_TICK };
@@ -62,10 +76,16 @@ impl Driver {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+        match &self.clock {
+            Clock::Real(started) => {
+                u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+            }
+            #[cfg(test)]
+            Clock::Manual(now) => *now,
+        }
     }
 
-    fn on_event(&mut self, database: &Arc<Inner>, event: Event) {
+    pub(super) fn on_event(&mut self, database: &Arc<Inner>, event: Event) {
         match event {
             Event::Data => {
                 let drained = database.events.sources_drained();
@@ -90,7 +110,7 @@ impl Driver {
         }
     }
 
-    fn handle(&mut self, database: &Arc<Inner>, input: Input) {
+    pub(super) fn handle(&mut self, database: &Arc<Inner>, input: Input) {
         let actions = self.coordinator.handle(self.now(), input);
         self.perform(database, actions);
     }
@@ -131,8 +151,8 @@ impl Driver {
     }
 
     fn change(&mut self, database: &Arc<Inner>, change: Change) -> Result<Epoch> {
-        let actions = self.coordinator.handle(self.now(), Input::Change);
-        let Some(Action::Inject { epoch, kind }) = actions.first().cloned() else {
+        let mut actions = self.coordinator.handle(self.now(), Input::Change).into_iter();
+        let Some(Action::Inject { epoch, kind }) = actions.next() else {
             return Err(EngineError::internal("a change is injected at once"));
         };
         let Change { topology, add } = change;
@@ -142,6 +162,7 @@ impl Driver {
         }
         let barrier = Barrier { epoch, kind, change: Some(Arc::new(topology)) };
         self.inject(database, barrier, add)?;
+        self.perform(database, actions.collect());
         for (job, roots, scans) in shapes {
             self.coordinator.add(job, roots, scans);
         }
@@ -157,8 +178,9 @@ impl Driver {
             let mut registry = database.registry.lock();
             *published = epoch;
             publish_relations(&mut registry, epoch, ready);
-            let (due, later) =
-                std::mem::take(&mut self.committables).into_iter().partition(|(e, _, _)| *e <= epoch);
+            let (due, later) = std::mem::take(&mut self.committables)
+                .into_iter()
+                .partition(|(e, _, _)| *e <= epoch);
             self.committables = later;
             for (_, job, committables) in due {
                 let sink = registry.get(&job).and_then(|relation| match &relation.kind {
@@ -258,4 +280,3 @@ fn publish_relations(registry: &mut Registry, epoch: Epoch, ready: &[RelationId]
         }
     }
 }
-

@@ -85,6 +85,7 @@ impl Inner {
             events: Arc::clone(&self.events),
             metrics: parts.metrics,
             turn: 0,
+            slice: self.slice,
             hydrated: false,
         }
     }
@@ -112,7 +113,8 @@ impl Inner {
             nodes.push((watermark::build(Arc::clone(expr)), Target::Terminal, 1));
             names.push(NodeMetrics::new("Watermark".to_string()));
         }
-        let leaf = if nodes.is_empty() { Target::Terminal } else { Target::Node { node: 0, input: 0 } };
+        let leaf =
+            if nodes.is_empty() { Target::Terminal } else { Target::Node { node: 0, input: 0 } };
         let contents = Contents::Stored(Arc::clone(&versions));
         let schema = Arc::clone(&spec.schema);
         let terminal = RelationRoot::new(id, 0, schema, None, contents);
@@ -195,8 +197,7 @@ impl Inner {
             }
             source_root.read_columns(terminal.wanted_columns());
             terminal.set_layout(source_root.runner.projection().to_vec());
-            let metrics =
-                Arc::new(TaskMetrics::new(0, task, format!("Source {name}"), Vec::new()));
+            let metrics = Arc::new(TaskMetrics::new(0, task, format!("Source {name}"), Vec::new()));
             relation.metrics.push(Arc::clone(&metrics));
             splits.push(SourceTask { offsets, finished });
             let mailbox = Arc::new(Mailbox::new(waker.clone()));
@@ -354,7 +355,13 @@ impl Launch<'_> {
             lanes.push((0..tasks).map(|_| Vec::new()).collect());
         }
         for (number, fragment) in plan.fragments.iter().enumerate() {
-            self.connect_relations(registry, fragment, relation, &wakers[number], &mut lanes[number])?;
+            self.connect_relations(
+                registry,
+                fragment,
+                relation,
+                &wakers[number],
+                &mut lanes[number],
+            )?;
         }
         for (number, fragment) in plan.fragments.iter().enumerate() {
             let receiver = plan.fragments.iter().enumerate().find_map(|(to, other)| {
@@ -367,7 +374,13 @@ impl Launch<'_> {
                 let terminal = match receiver {
                     Some((to, leaf)) => {
                         let input = &plan.fragments[to].inputs[leaf];
-                        let edge = self.connect(input, leaf, &wakers[number][task], &wakers[to], &mut lanes[to])?;
+                        let edge = self.connect(
+                            input,
+                            leaf,
+                            &wakers[number][task],
+                            &wakers[to],
+                            &mut lanes[to],
+                        )?;
                         Terminal::Exchange(edge)
                     }
                     None => self.terminal(task, wakers[last].len(), relation, sink)?,
@@ -434,9 +447,9 @@ impl Launch<'_> {
                 }
             }
         }
-        // One report for each task that scans.
+        // One report for each task that scans or has constants.
         self.job.scans +=
-            lanes.iter().filter(|l| l.iter().any(|(_, lane)| matches!(lane, Lane::Scan(_)))).count();
+            lanes.iter().filter(|lanes| lanes.iter().any(|(_, lane)| lane.has_contents())).count();
         Ok(())
     }
 
@@ -480,7 +493,10 @@ impl Launch<'_> {
         sink: Option<&dyn Sink>,
     ) -> Result<Terminal> {
         if let Some(sink) = sink {
-            return Ok(Terminal::Sink(SinkRoot { writer: sink.writer(task, tasks)?, job: self.id }));
+            return Ok(Terminal::Sink(SinkRoot {
+                writer: sink.writer(task, tasks)?,
+                job: self.id,
+            }));
         }
         let properties = &self.plan.properties;
         let schema = Arc::clone(&self.plan.schema);

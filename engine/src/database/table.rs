@@ -15,8 +15,8 @@ use crate::engine::{Committed, OnConflict, TableChange, TableSpec};
 use crate::error::{EngineError, Result};
 use crate::key::{KeyEncoder, KeyMap};
 use crate::plan::RelationId;
-use crate::store::{Chunks, Versions};
 use crate::store::writer::Writer;
+use crate::store::{Chunks, Versions};
 use crate::task::mailbox::{Mail, Mailbox};
 use crate::time::Epoch;
 
@@ -225,7 +225,8 @@ impl TableState {
 
     fn duplicate(&self, row: &RecordBatch) -> EngineError {
         let key = &self.spec.primary_key;
-        let names: Vec<_> = key.iter().map(|&c| self.spec.schema.field(c).name().as_str()).collect();
+        let names: Vec<_> =
+            key.iter().map(|&c| self.spec.schema.field(c).name().as_str()).collect();
         let values = row.project(key).map(|row| ChangeBatch::insert(row).pretty_row(0));
         let values = values.unwrap_or_default().replace(" | ", ", ");
         EngineError::UniqueViolation {

@@ -13,12 +13,12 @@ use crate::engine::*;
 use crate::plan::*;
 use crate::source::{Offset, Polled, Source, Split, SplitReader};
 
-fn schema(names: &[&str]) -> SchemaRef {
+pub(super) fn schema(names: &[&str]) -> SchemaRef {
     let field = |name: &&str| Field::new(*name, DataType::Int64, true);
     Arc::new(Schema::new(names.iter().map(field).collect::<Vec<_>>()))
 }
 
-fn batch(text: &str) -> ChangeBatch {
+pub(super) fn batch(text: &str) -> ChangeBatch {
     ChangeBatch::from_pretty(text).unwrap()
 }
 
@@ -26,7 +26,7 @@ fn config(parallelism: usize) -> EngineConfig {
     EngineConfig { parallelism, batch_rows: 7, channel_rows_max: 16, ..EngineConfig::default() }
 }
 
-fn table(id: u64, primary_key: Vec<usize>) -> TableSpec {
+pub(super) fn table(id: u64, primary_key: Vec<usize>) -> TableSpec {
     TableSpec {
         id: RelationId(id),
         name: format!("t{id}"),
@@ -48,11 +48,17 @@ fn write(engine: &Engine, table: u64, text: &str) -> Committed {
 
 fn scan(engine: &Engine, id: u64) -> StreamPlan {
     let properties = engine.properties(RelationId(id)).unwrap();
-    StreamPlan::scan(RelationId(id), format!("r{id}"), &schema(&["k", "v"]), &properties, vec![0, 1])
+    StreamPlan::scan(
+        RelationId(id),
+        format!("r{id}"),
+        &schema(&["k", "v"]),
+        &properties,
+        vec![0, 1],
+    )
 }
 
 /// `SELECT v, count(*) FROM .. GROUP BY v`
-fn count_by_v(input: StreamPlan) -> StreamPlan {
+pub(super) fn count_by_v(input: StreamPlan) -> StreamPlan {
     let args = vec![Arc::new(Column::new("k", 0)) as Expr];
     let function = AggregateExprBuilder::new(count_udaf(), args)
         .schema(Arc::clone(&input.schema))
@@ -120,8 +126,11 @@ async fn a_failed_commit_changes_nothing() {
         change(1, "| k: i64 | v: i64\n-1 | 1 | 10\n+1 | 2 | 20\n+1 | 2 | 21", OnConflict::Fail),
     ]);
     let error = twice.unwrap_err();
-    assert!(matches!(&error, crate::error::EngineError::UniqueViolation { detail, .. }
-        if detail == "Key (k)=(2) already exists."), "{error:?}");
+    assert!(
+        matches!(&error, crate::error::EngineError::UniqueViolation { detail, .. }
+        if detail == "Key (k)=(2) already exists."),
+        "{error:?}"
+    );
     let stale = engine.commit(vec![change(1, "| k: i64 | v: i64\n-1 | 1 | 11", OnConflict::Fail)]);
     assert!(matches!(stale, Err(crate::error::EngineError::SerializationFailure)));
     let upsert = "| k: i64 | v: i64\n+1 | 1 | 11\n+1 | 3 | 30\n+1 | 3 | 31";
@@ -131,11 +140,13 @@ async fn a_failed_commit_changes_nothing() {
     assert_eq!(rows(&engine, 2), "");
 }
 
-/// A bounded source of `rows` rows (k = number, v = number % 10) in `splits` splits.
+/// A bounded source of `rows` rows (k = number, v = number % 10) in each of `splits` splits.
 #[derive(Debug)]
-struct Numbers {
-    rows: u64,
-    splits: u64,
+pub(super) struct Numbers {
+    pub(super) rows: u64,
+    pub(super) splits: u64,
+    /// Each reader's second poll fails, as a broker that goes away would make it.
+    pub(super) failing: bool,
 }
 
 struct NumbersReader {
@@ -143,6 +154,7 @@ struct NumbersReader {
     at: u64,
     projection: Vec<usize>,
     split: u64,
+    polls_until_failure: Option<u32>,
 }
 
 impl Source for Numbers {
@@ -150,10 +162,18 @@ impl Source for Numbers {
         Ok((0..self.splits).map(|split| Split(split.to_string().into())).collect())
     }
 
-    fn open(&self, split: &Split, from: Offset, projection: &[usize]) -> crate::Result<Box<dyn SplitReader>> {
+    fn open(
+        &self,
+        split: &Split,
+        from: Offset,
+        projection: &[usize],
+    ) -> crate::Result<Box<dyn SplitReader>> {
         let split = split.0.parse().unwrap();
         let projection = projection.to_vec();
-        Ok(Box::new(NumbersReader { rows: self.rows, at: from.0, projection, split }))
+        // Only the first reader of a split fails: the one that takes over goes on from the offset.
+        let polls_until_failure = (self.failing && from.0 == 0).then_some(1);
+        let rows = self.rows;
+        Ok(Box::new(NumbersReader { rows, at: from.0, projection, split, polls_until_failure }))
     }
 
     fn is_bounded(&self) -> bool {
@@ -164,6 +184,14 @@ impl Source for Numbers {
 impl SplitReader for NumbersReader {
     fn poll(&mut self, rows_max: usize, until: Option<Offset>) -> crate::Result<Polled> {
         use arrow::array::{Int64Array, RecordBatch, RecordBatchOptions};
+        match &mut self.polls_until_failure {
+            Some(0) => {
+                self.polls_until_failure = None;
+                return Err(crate::error::EngineError::external("polling", "gone away"));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
         let end = self.rows.min(until.map_or(u64::MAX, |until| until.0));
         if self.at >= end {
             return Ok(Polled::Finished);
@@ -187,15 +215,19 @@ impl SplitReader for NumbersReader {
     }
 }
 
-fn numbers(engine: &Engine, id: u64, rows: u64) {
-    let definition = SourceDefinition {
+pub(super) fn numbers_of(id: u64, source: Numbers) -> SourceDefinition {
+    SourceDefinition {
         id: RelationId(id),
         name: "numbers".to_string(),
         schema: schema(&["k", "v"]),
-        source: Arc::new(Numbers { rows, splits: 3 }),
+        source: Arc::new(source),
         watermark: None,
-    };
-    engine.create_source(definition).unwrap();
+    }
+}
+
+fn numbers(engine: &Engine, id: u64, rows: u64) {
+    let source = Numbers { rows, splits: 3, failing: false };
+    engine.create_source(numbers_of(id, source)).unwrap();
 }
 
 #[tokio::test]
@@ -206,7 +238,8 @@ async fn a_second_view_of_a_running_source_reads_from_its_start() {
     engine.wait_ready(RelationId(2)).await.unwrap();
     // Only one column: the shared reader widens while it runs.
     let properties = engine.properties(RelationId(1)).unwrap();
-    let keys = StreamPlan::scan(RelationId(1), "numbers", &schema(&["k", "v"]), &properties, vec![0]);
+    let keys =
+        StreamPlan::scan(RelationId(1), "numbers", &schema(&["k", "v"]), &properties, vec![0]);
     view(&engine, 4, keys);
     view(&engine, 3, count_by_v(scan(&engine, 1)));
     engine.wait_bounded(None).await.unwrap();
@@ -216,7 +249,12 @@ async fn a_second_view_of_a_running_source_reads_from_its_start() {
     let read = engine.read(&[RelationId(4)]).unwrap();
     assert_eq!(read.relations[&RelationId(4)].num_rows(), 60_000);
     let mut count = 0;
-    engine.scan_source(RelationId(1), &[], &mut |rows| { count += rows.num_rows(); true }).unwrap();
+    engine
+        .scan_source(RelationId(1), &[], &mut |rows| {
+            count += rows.num_rows();
+            true
+        })
+        .unwrap();
     assert_eq!(count, 60_000);
 }
 
@@ -259,7 +297,8 @@ async fn a_failing_view_takes_down_only_what_reads_it() {
     view(&engine, 3, bad);
     engine.wait_ready(RelationId(3)).await.unwrap();
     let properties = engine.properties(RelationId(3)).unwrap();
-    let on_bad = StreamPlan::scan(RelationId(3), "v3", &schema(&["k", "v"]), &properties, vec![0, 1]);
+    let on_bad =
+        StreamPlan::scan(RelationId(3), "v3", &schema(&["k", "v"]), &properties, vec![0, 1]);
     view(&engine, 4, on_bad);
     engine.wait_ready(RelationId(4)).await.unwrap();
     let done = write(&engine, 1, "| k: i64 | v: i64\n+1 | 1 | 10");

@@ -1,3 +1,5 @@
+//! Tests of key.
+
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, StringViewArray};
@@ -19,7 +21,8 @@ fn round_trip(columns: Vec<ArrayRef>) -> (Vec<u32>, Vec<ArrayRef>) {
 #[test]
 fn fixed_keys_with_nulls_round_trip() {
     let a: ArrayRef = Arc::new(Int64Array::from(vec![Some(-1), None, Some(-1), None, Some(0)]));
-    let b: ArrayRef = Arc::new(Int64Array::from(vec![Some(i64::MIN), Some(3), None, Some(3), Some(0)]));
+    let b: ArrayRef =
+        Arc::new(Int64Array::from(vec![Some(i64::MIN), Some(3), None, Some(3), Some(0)]));
     let (ids, decoded) = round_trip(vec![a.clone(), b.clone()]);
     assert_eq!(ids, [0, 1, 2, 1, 3]);
     assert_eq!(decoded, [a, b]);

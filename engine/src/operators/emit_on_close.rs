@@ -47,7 +47,12 @@ impl Operator for Operation {
         Ok(())
     }
 
-    fn on_watermark(&mut self, frontier: Watermark, _ctx: &Context, _out: &mut Output) -> Result<()> {
+    fn on_watermark(
+        &mut self,
+        frontier: Watermark,
+        _ctx: &Context,
+        _out: &mut Output,
+    ) -> Result<()> {
         self.frontier = frontier;
         self.moved = true;
         Ok(())

@@ -66,7 +66,8 @@ impl Operator for Operation {
         }
         let sparse = kept.num_rows() * 4 < rows;
         let result = self.project(kept, ctx)?;
-        if self.predicate.is_none() || (self.gathered.is_empty() && result.num_rows() >= GATHER_ROWS / 2)
+        if self.predicate.is_none()
+            || (self.gathered.is_empty() && result.num_rows() >= GATHER_ROWS / 2)
         {
             out.batch(result);
             return Ok(());
@@ -77,7 +78,12 @@ impl Operator for Operation {
         if self.gathered_rows >= GATHER_ROWS { self.release(out) } else { Ok(()) }
     }
 
-    fn on_watermark(&mut self, frontier: Watermark, _ctx: &Context, out: &mut Output) -> Result<()> {
+    fn on_watermark(
+        &mut self,
+        frontier: Watermark,
+        _ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
         if self.gathered.is_empty() {
             out.watermark(frontier);
         } else {

@@ -21,10 +21,16 @@ pub(crate) fn build(plan: CloseColumn) -> Box<dyn Operator> {
 }
 
 /// Which rows' windows are closed at this frontier. A window without end never closes.
-pub(super) fn closed(batch: &ChangeBatch, column: usize, frontier: Watermark) -> Result<BooleanArray> {
+pub(super) fn closed(
+    batch: &ChangeBatch,
+    column: usize,
+    frontier: Watermark,
+) -> Result<BooleanArray> {
     let ends = batch.column(column).as_primitive_opt::<TimestampMicrosecondType>();
     let ends = ends.ok_or_else(|| EngineError::internal("a window's end is a timestamp"))?;
-    Ok((0..ends.len()).map(|row| Some(ends.is_valid(row) && ends.value(row) <= frontier.0)).collect())
+    Ok((0..ends.len())
+        .map(|row| Some(ends.is_valid(row) && ends.value(row) <= frontier.0))
+        .collect())
 }
 
 impl Operator for Operation {
@@ -50,7 +56,12 @@ impl Operator for Operation {
         Ok(())
     }
 
-    fn on_watermark(&mut self, frontier: Watermark, _ctx: &Context, out: &mut Output) -> Result<()> {
+    fn on_watermark(
+        &mut self,
+        frontier: Watermark,
+        _ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
         self.frontier = frontier;
         out.watermark(frontier);
         Ok(())

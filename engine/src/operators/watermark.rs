@@ -45,7 +45,12 @@ impl Operator for Operation {
         Ok(())
     }
 
-    fn on_watermark(&mut self, frontier: Watermark, _ctx: &Context, out: &mut Output) -> Result<()> {
+    fn on_watermark(
+        &mut self,
+        frontier: Watermark,
+        _ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
         if frontier == Watermark::MAX {
             out.watermark(frontier);
         }

@@ -48,9 +48,8 @@ impl StreamPlan {
                     Ok(Arc::new(field.as_ref().clone().with_name(name)))
                 };
                 let fields = exprs.iter().map(field).collect::<Result<Vec<_>>>()?;
-                let position = |column| {
-                    exprs.iter().position(|(expr, _)| column_of(expr) == Some(column))
-                };
+                let position =
+                    |column| exprs.iter().position(|(expr, _)| column_of(expr) == Some(column));
                 (Arc::new(Schema::new(fields)) as SchemaRef, self.properties.project(position))
             }
         };
@@ -89,7 +88,8 @@ impl StreamPlan {
         let null_left = matches!(kind, JoinKind::Right | JoinKind::Full);
         let null_right = matches!(kind, JoinKind::Left | JoinKind::Full);
         let mut fields = nullable_fields(&left.schema, null_left);
-        let left_only = matches!(kind, JoinKind::LeftSemi | JoinKind::LeftAnti | JoinKind::LeftMark);
+        let left_only =
+            matches!(kind, JoinKind::LeftSemi | JoinKind::LeftAnti | JoinKind::LeftMark);
         if kind == JoinKind::LeftMark {
             fields.push(Arc::new(Field::new("mark", DataType::Boolean, false)));
         } else if !left_only {
@@ -213,7 +213,12 @@ fn positions(columns: &[usize], wanted: &[usize]) -> Vec<usize> {
 
 /// The key of a join's output: both sides' keys together; the left key alone where each left row meets at most one
 /// right row.
-fn join_key(left: &Properties, right: &Properties, join: &Join, width: usize) -> Option<Vec<usize>> {
+fn join_key(
+    left: &Properties,
+    right: &Properties,
+    join: &Join,
+    width: usize,
+) -> Option<Vec<usize>> {
     let left_key = left.unique_key.clone();
     match join.kind {
         JoinKind::LeftSemi | JoinKind::LeftAnti | JoinKind::LeftMark => return left_key,

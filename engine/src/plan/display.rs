@@ -43,7 +43,8 @@ impl StreamPlan {
     /// The node alone, without properties.
     pub fn describe_node(&self) -> String {
         let input = self.inputs.first();
-        let of_input = |columns: &[usize]| input.map_or(String::new(), |i| names(&i.schema, columns));
+        let of_input =
+            |columns: &[usize]| input.map_or(String::new(), |i| names(&i.schema, columns));
         match &self.node {
             PlanNode::Scan(scan) => {
                 let all = (0..self.schema.fields().len()).collect::<Vec<_>>();
@@ -54,7 +55,9 @@ impl StreamPlan {
                 let filter = node.predicate.as_ref().map(|p| format!("Filter {p}"));
                 let project = node.exprs.as_ref().map(|exprs| {
                     let show = |(expr, name): &(super::Expr, String)| match expr.to_string() {
-                        text if text == format!("{name}@{}", text.rsplit('@').next().unwrap_or("")) => {
+                        text if text
+                            == format!("{name}@{}", text.rsplit('@').next().unwrap_or("")) =>
+                        {
                             name.clone()
                         }
                         text => format!("{text} AS {name}"),
@@ -81,7 +84,8 @@ impl StreamPlan {
                     format!("{left} = {}", self.inputs[1].schema.field(r).name())
                 });
                 let on = pairs.collect::<Vec<_>>().join(", ");
-                let filter = join.filter.as_ref().map_or(String::new(), |e| format!(", filter: {e}"));
+                let filter =
+                    join.filter.as_ref().map_or(String::new(), |e| format!(", filter: {e}"));
                 format!("Join {:?} on: [{on}]{filter}", join.kind)
             }
             PlanNode::Union => "Union".to_string(),

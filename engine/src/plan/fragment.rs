@@ -187,7 +187,9 @@ impl Cutter {
         let right_branches = self.place(&plan.inputs[1]);
         // The right side shares the left's tasks, so it is always received there.
         let mut right = match (self.ensure(right_branches, right, &plan.inputs[1]), right) {
-            (branch, Distribution::Hash(columns)) if branch.distribution != Distribution::Hash(columns.clone()) => {
+            (branch, Distribution::Hash(columns))
+                if branch.distribution != Distribution::Hash(columns.clone()) =>
+            {
                 self.receive(vec![branch], &Distribution::Hash(columns.clone()), &plan.inputs[1])
             }
             (branch, _) => branch,
@@ -200,7 +202,8 @@ impl Cutter {
             let wanted = Distribution::Hash(join.left_keys.clone());
             left = self.receive(vec![left], &wanted, &plan.inputs[0]);
         }
-        if matches!(plan.node, PlanNode::SetOperation(_)) && left.distribution != right.distribution {
+        if matches!(plan.node, PlanNode::SetOperation(_)) && left.distribution != right.distribution
+        {
             let all = hash_or_single(&(0..plan.schema.fields().len()).collect::<Vec<_>>());
             left = self.receive(vec![left], &all, &plan.inputs[0]);
             right = self.receive(vec![right], &all, &plan.inputs[1]);
@@ -209,7 +212,12 @@ impl Cutter {
     }
 
     /// One branch in which the rows are spread as wanted.
-    fn ensure(&mut self, branches: Vec<Branch>, wanted: &Distribution, plan: &StreamPlan) -> Branch {
+    fn ensure(
+        &mut self,
+        branches: Vec<Branch>,
+        wanted: &Distribution,
+        plan: &StreamPlan,
+    ) -> Branch {
         if let [branch] = branches.as_slice()
             && branch.satisfies(wanted)
         {
@@ -219,7 +227,12 @@ impl Cutter {
     }
 
     /// Cuts: the branches become fragments that send to a new branch.
-    fn receive(&mut self, branches: Vec<Branch>, wanted: &Distribution, plan: &StreamPlan) -> Branch {
+    fn receive(
+        &mut self,
+        branches: Vec<Branch>,
+        wanted: &Distribution,
+        plan: &StreamPlan,
+    ) -> Branch {
         let all: Vec<usize> = (0..plan.schema.fields().len()).collect();
         let wanted = match wanted {
             Distribution::Any => hash_or_single(&all),

@@ -8,7 +8,7 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 
 use super::{Offset, Polled, Source, Split, SplitReader};
-use crate::error::Result;
+use crate::error::{Fault, Result};
 use crate::errors::RowError;
 use crate::key::{hash_bytes, key_group, owner};
 use crate::plan::Expr;
@@ -16,6 +16,9 @@ use crate::time::Watermark;
 
 /// How long a finished-for-now source waits before it looks for new splits.
 const DISCOVERY_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Failed polls in a row, at most: then the job fails.
+const TRIES_MAX: u32 = 6;
 
 /// The event-time column of a source as a plan sees it.
 #[derive(Clone, Debug)]
@@ -31,12 +34,21 @@ struct OpenSplit {
     offset: Offset,
     until: Option<Offset>,
     finished: bool,
+    /// Failed polls since the last one that gave rows.
+    failures: u32,
     watermark: Watermark,
 }
 
 impl OpenSplit {
     fn new(offset: Offset, until: Option<Offset>) -> Self {
-        Self { reader: None, offset, until, finished: false, watermark: Watermark::MIN }
+        Self {
+            reader: None,
+            offset,
+            until,
+            finished: false,
+            failures: 0,
+            watermark: Watermark::MIN,
+        }
     }
 }
 
@@ -70,9 +82,8 @@ impl Runner {
         projection: Vec<usize>,
         splits: impl IntoIterator<Item = (Split, Offset, Option<Offset>)>,
     ) -> Self {
-        let splits = splits.into_iter().map(|(split, offset, until)| {
-            (split, OpenSplit::new(offset, until))
-        });
+        let splits =
+            splits.into_iter().map(|(split, offset, until)| (split, OpenSplit::new(offset, until)));
         Self { source, projection, splits: splits.collect(), turn: 0, discovery: None }
     }
 
@@ -142,13 +153,23 @@ impl Runner {
             }
             let reader = match &mut open.reader {
                 Some(reader) => reader,
-                empty => {
-                    empty.insert(self.source.open(split, open.offset, &self.projection)?)
-                }
+                empty => empty.insert(self.source.open(split, open.offset, &self.projection)?),
             };
-            match reader.poll(rows_max, open.until)? {
+            let polled = match reader.poll(rows_max, open.until) {
+                Ok(polled) => polled,
+                Err(error) if error.fault() == Fault::External && open.failures < TRIES_MAX => {
+                    // A new reader goes on from the offset.
+                    open.reader = None;
+                    open.failures += 1;
+                    tracing::warn!(%split, %error, "reading failed, will be tried again");
+                    return Ok(Turn::Pending(Duration::from_millis(50 << open.failures)));
+                }
+                Err(error) => return Err(error),
+            };
+            match polled {
                 Polled::Rows { rows, next, bad } => {
                     open.offset = next;
+                    open.failures = 0;
                     return Ok(Turn::Rows { rows, bad, split: split.clone() });
                 }
                 Polled::Pending(time) => wait = Some(wait.map_or(time, |w| w.min(time))),
@@ -183,6 +204,10 @@ impl Runner {
     pub(crate) fn watermark(&self) -> Watermark {
         let grows = self.discovery.is_some();
         let open = self.splits.values().filter(|open| !(grows && open.finished));
-        open.map(|open| open.watermark).min().unwrap_or(if grows { Watermark::MIN } else { Watermark::MAX })
+        open.map(|open| open.watermark).min().unwrap_or(if grows {
+            Watermark::MIN
+        } else {
+            Watermark::MAX
+        })
     }
 }

@@ -9,13 +9,13 @@
 //! all. Small chunks are merged at the tail as they come; chunks that are mostly dead are rewritten at a seal, a bounded number of
 //! rows each time, so that neither deletes nor small epochs make reads slow.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::buffer::{BooleanBuffer, MutableBuffer};
-use arrow::compute::{concat_batches, take_record_batch};
-use arrow::datatypes::SchemaRef;
+use arrow::compute::{concat_batches, interleave, take_record_batch};
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 
 use super::{Chunk, Chunks};
@@ -27,6 +27,8 @@ use crate::key::{KeyEncoder, KeyMap, Keys, canonical_columns};
 const CHUNK_ROWS: usize = 8192;
 /// Rows moved by compaction at one seal, at most.
 const COMPACT_ROWS_MAX: usize = 64 * 1024;
+/// Buffers of a string column that may stay as they are.
+const VIEW_BUFFERS_MAX: usize = 8;
 const NONE: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -96,18 +98,24 @@ impl Writer {
         let Some(weights) = batch.weights() else {
             return self.append(batch.rows()).map(|_| ());
         };
-        // Runs of inserts and of deletes, so that each is done by whole arrays.
-        let mut start = 0;
-        while start < weights.len() {
-            let positive = weights[start] > 0;
-            let run = weights[start..].iter().take_while(|&&w| (w > 0) == positive).count();
-            let rows = batch.rows().slice(start, run);
-            if positive {
-                self.append(&repeat(&rows, &weights[start..start + run])?)?;
-            } else {
-                self.delete(&rows, &weights[start..start + run])?;
+        // An aggregate sends a delete and an insert for each group in turn: done row by row that would be slow, so all
+        // deletes come first. One whose row is inserted by this same batch is found only afterwards.
+        let deletes = UInt32Array::from_iter_values(rows_where(weights, |weight| weight < 0));
+        let removed = take_record_batch(batch.rows(), &deletes)?;
+        let counts: Vec<i64> = deletes.values().iter().map(|&row| weights[row as usize]).collect();
+        let later = if removed.num_rows() > 0 { self.delete(&removed, &counts)? } else { vec![] };
+        if deletes.len() < weights.len() {
+            let inserts =
+                UInt32Array::from_iter_values(rows_where(weights, |weight| weight > 0).flat_map(
+                    |row| std::iter::repeat_n(row, weights[row as usize].unsigned_abs() as usize),
+                ));
+            self.append(&take_record_batch(batch.rows(), &inserts)?)?;
+        }
+        for row in later {
+            let keys = self.keys(&removed)?;
+            if !self.try_delete(&removed, &keys, row)? {
+                return Err(EngineError::internal("a retracted row is not there"));
             }
-            start += run;
         }
         Ok(())
     }
@@ -132,12 +140,21 @@ impl Writer {
     }
 
     /// Whether a delete of this row would find it: then it is deleted.
-    pub(crate) fn try_delete(&mut self, rows: &RecordBatch, keys: &Keys, row: usize) -> Result<bool> {
+    pub(crate) fn try_delete(
+        &mut self,
+        rows: &RecordBatch,
+        keys: &Keys,
+        row: usize,
+    ) -> Result<bool> {
         let Some(index) = &self.index else { return Ok(false) };
         let Some(id) = index.map.find(keys, row) else { return Ok(false) };
         let head = index.heads[id as usize];
         // Where all columns are the key, every row of the chain is equal.
-        let found = if index.unique { self.find_equal(index, head, rows, row)? } else { Some((NONE, head)) };
+        let found = if index.unique {
+            self.find_equal(index, head, rows, row)?
+        } else {
+            Some((NONE, head))
+        };
         let Some((previous, place)) = found else { return Ok(false) };
         self.changed = true;
         self.unlink(id, previous, place);
@@ -183,7 +200,7 @@ impl Writer {
         if tail_rows + count > CHUNK_ROWS {
             self.slots.push(Slot::new(rows.clone()));
         } else if let Some(slot) = self.slots.last_mut() {
-            let merged = concat_batches(&self.schema, [&slot.sealed.rows, rows])?;
+            let merged = compact_views(concat_batches(&self.schema, [&slot.sealed.rows, rows])?)?;
             slot.extend(merged, count);
         }
         let chunk = self.slots.len() - 1;
@@ -199,29 +216,72 @@ impl Writer {
         Ok(())
     }
 
-    fn delete(&mut self, rows: &RecordBatch, weights: &[i64]) -> Result<()> {
-        let missing = || EngineError::internal("a retracted row is not there");
-        let index = self.index.as_ref().ok_or_else(missing)?;
+    /// Deletes rows; gives those (once for each time) that are not there.
+    fn delete(&mut self, rows: &RecordBatch, weights: &[i64]) -> Result<Vec<usize>> {
+        let index = self.index.as_ref().ok_or_else(|| EngineError::internal("no index"))?;
         let keys = index.keys(rows)?;
+        let candidates = self.candidates(index, rows, &keys)?;
+        let mut missing = Vec::new();
         for (row, weight) in weights.iter().enumerate() {
             for _ in *weight..0 {
-                let index = self.index.as_ref().ok_or_else(missing)?;
-                let id = index.map.find(&keys, row).ok_or_else(missing)?;
-                let head = index.heads[id as usize];
-                if head == NONE {
-                    return Err(missing());
+                let Some(index) = &self.index else { continue };
+                let id = index.map.find(&keys, row);
+                let head = id.map_or(NONE, |id| index.heads[id as usize]);
+                match id {
+                    // By all columns every row of the chain is equal; by a key only the one that was compared.
+                    Some(id) if head != NONE && (!index.unique || candidates[row] == head) => {
+                        self.unlink(id, NONE, head);
+                    }
+                    _ => missing.push(row),
                 }
-                let (chunk, at) = split(head);
-                let several = index.unique && self.slots[chunk].next[at] != NONE;
-                let (previous, place) = if several {
-                    self.find_equal(index, head, rows, row)?.ok_or_else(missing)?
-                } else {
-                    (NONE, head)
-                };
-                self.unlink(id, previous, place);
             }
         }
-        Ok(())
+        Ok(missing)
+    }
+
+    /// Under a unique key: for each row the place of the newest row of that key, if it is equal in all columns.
+    fn candidates(&self, index: &Index, rows: &RecordBatch, keys: &Keys) -> Result<Vec<u64>> {
+        if !index.unique {
+            return Ok(Vec::new());
+        }
+        let mut places = vec![NONE; rows.num_rows()];
+        let (mut found, mut picks) = (Vec::new(), Vec::new());
+        let mut chunks: Vec<usize> = Vec::new();
+        let mut position: BTreeMap<usize, usize> = BTreeMap::new();
+        for row in 0..rows.num_rows() {
+            let head = index.map.find(keys, row).map_or(NONE, |id| index.heads[id as usize]);
+            if head == NONE {
+                continue;
+            }
+            let (chunk, at) = split(head);
+            let place = *position.entry(chunk).or_insert_with(|| {
+                chunks.push(chunk);
+                chunks.len() - 1
+            });
+            found.push((row, head));
+            picks.push((place, at));
+        }
+        let mut held = Vec::with_capacity(rows.num_columns());
+        for column in 0..rows.num_columns() {
+            let parts: Vec<&dyn Array> =
+                chunks.iter().map(|&c| self.slots[c].sealed.rows.column(column).as_ref()).collect();
+            if !parts.is_empty() {
+                held.push(interleave(&parts, &picks)?);
+            }
+        }
+        if held.is_empty() {
+            return Ok(places);
+        }
+        let wanted = UInt32Array::from_iter_values(found.iter().map(|(row, _)| *row as u32));
+        let wanted = take_record_batch(rows, &wanted)?;
+        let held = index.converter.convert_columns(&canonical_columns(&held))?;
+        let wanted = index.converter.convert_columns(&canonical_columns(wanted.columns()))?;
+        for (number, (row, head)) in found.into_iter().enumerate() {
+            if held.row(number) == wanted.row(number) {
+                places[row] = head;
+            }
+        }
+        Ok(places)
     }
 
     /// Takes a live row out of its chain and marks it dead.
@@ -278,8 +338,10 @@ impl Writer {
     fn rewrite(&mut self, chunk: usize) -> Result<()> {
         let empty = Slot::new(RecordBatch::new_empty(Arc::clone(&self.schema)));
         let old = std::mem::replace(&mut self.slots[chunk], empty);
-        let live: Vec<u32> =
-            (0..old.sealed.rows.num_rows()).filter(|&row| old.is_live(row)).map(|r| r as u32).collect();
+        let live: Vec<u32> = (0..old.sealed.rows.num_rows())
+            .filter(|&row| old.is_live(row))
+            .map(|r| r as u32)
+            .collect();
         if live.is_empty() {
             return Ok(());
         }
@@ -402,14 +464,31 @@ impl Slot {
     }
 }
 
-/// Each row as often as its weight says.
-fn repeat(rows: &RecordBatch, weights: &[i64]) -> Result<RecordBatch> {
-    if weights.iter().all(|&weight| weight == 1) {
-        return Ok(rows.clone());
-    }
-    let rows_of = weights.iter().enumerate();
-    let indices = rows_of.flat_map(|(row, &w)| std::iter::repeat_n(row as u32, w.max(0) as usize));
-    Ok(take_record_batch(rows, &UInt32Array::from_iter_values(indices))?)
+/// Numbers of the rows whose weight is so.
+fn rows_where(weights: &[i64], test: impl Fn(i64) -> bool) -> impl Iterator<Item = u32> {
+    weights.iter().enumerate().filter(move |(_, weight)| test(**weight)).map(|(row, _)| row as u32)
+}
+
+/// String columns that refer to many buffers, copied into few: each merge of a tail would add one.
+fn compact_views(rows: RecordBatch) -> Result<RecordBatch> {
+    let copy = |column: &ArrayRef| -> ArrayRef {
+        match column.data_type() {
+            DataType::Utf8View
+                if column.as_string_view().data_buffers().len() > VIEW_BUFFERS_MAX =>
+            {
+                Arc::new(column.as_string_view().gc())
+            }
+            DataType::BinaryView
+                if column.as_binary_view().data_buffers().len() > VIEW_BUFFERS_MAX =>
+            {
+                Arc::new(column.as_binary_view().gc())
+            }
+            _ => Arc::clone(column),
+        }
+    };
+    let columns = rows.columns().iter().map(copy).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+    Ok(RecordBatch::try_new_with_options(rows.schema(), columns, &options)?)
 }
 
 fn join(chunk: usize, row: usize) -> u64 {

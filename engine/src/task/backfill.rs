@@ -123,10 +123,11 @@ impl Backfill {
                 State::Snapshot { snapshot, partition: 0, chunk: 0 }
             }
             Message::Start(Start::Offsets(offsets)) => {
-                let source = self.source.as_ref().ok_or_else(|| EngineError::internal("no source"))?;
-                let splits = offsets.into_iter().map(|(split, until)| {
-                    (split, crate::source::Offset(0), Some(until))
-                });
+                let source =
+                    self.source.as_ref().ok_or_else(|| EngineError::internal("no source"))?;
+                let splits = offsets
+                    .into_iter()
+                    .map(|(split, until)| (split, crate::source::Offset(0), Some(until)));
                 State::Source(Box::new(Runner::new(
                     Arc::clone(source),
                     self.projection.clone(),

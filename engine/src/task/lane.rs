@@ -12,16 +12,13 @@ use super::backfill::{Backfill, report};
 use super::mailbox::{Mail, Mailbox};
 use crate::change_batch::ChangeBatch;
 use crate::database::events::Events;
-use crate::error::{EngineError, Fault, Result};
+use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::exchange::channel::{Received, Receiver};
 use crate::message::Message;
 use crate::plan::Expr;
 use crate::source::{EventTime, Offset, Runner, Split, Turn};
 use crate::time::Watermark;
-
-/// Tries of a source that fails, before its job fails.
-const SOURCE_TRIES_MAX: u32 = 6;
 
 /// What a lane has now.
 pub(crate) enum Polled {
@@ -56,9 +53,22 @@ impl Lane {
         }
     }
 
-    /// Whether the lane still reads contents that were there before.
+    /// Whether the lane begins with contents that were there before: those of a relation, or constants.
+    pub(crate) fn has_contents(&self) -> bool {
+        match self {
+            Self::Channel(_) => false,
+            Self::Scan(_) => true,
+            Self::Root(root) => matches!(root.kind, RootKind::Values(_)),
+        }
+    }
+
+    /// Whether the lane still reads those contents.
     pub(crate) fn is_backfilling(&self) -> bool {
-        matches!(self, Self::Scan(backfill) if !backfill.is_live())
+        match self {
+            Self::Channel(_) => false,
+            Self::Scan(backfill) => !backfill.is_live(),
+            Self::Root(root) => matches!(root.kind, RootKind::Values(Some(_))),
+        }
     }
 }
 
@@ -90,7 +100,6 @@ pub(crate) struct SourceRoot {
     pub(crate) rows_max: usize,
     pub(crate) finished: Arc<AtomicBool>,
     watermark: Watermark,
-    failures: u32,
 }
 
 impl SourceRoot {
@@ -111,7 +120,6 @@ impl SourceRoot {
             rows_max,
             finished,
             watermark: Watermark::MIN,
-            failures: 0,
         }
     }
 
@@ -131,23 +139,14 @@ impl SourceRoot {
     }
 
     fn turn(&mut self, pending: &mut VecDeque<Message>) -> Result<Option<Duration>> {
-        let turn = match self.runner.poll(self.rows_max) {
-            Ok(turn) => turn,
-            Err(error) if error.fault() == Fault::External && self.failures < SOURCE_TRIES_MAX => {
-                self.failures += 1;
-                tracing::warn!(source = self.name, %error, "source failed, will be tried again");
-                return Ok(Some(Duration::from_millis(50 << self.failures)));
-            }
-            Err(error) => return Err(error),
-        };
-        self.failures = 0;
-        let wait = match turn {
+        let wait = match self.runner.poll(self.rows_max)? {
             Turn::Rows { rows, bad, split } => {
                 report(&self.errors, &self.name, bad);
                 if let Some(time) = &self.event_time {
                     if self.time_expr.is_none() {
                         let schema = rows.schema();
-                        self.time_expr = Some(reassign_expr_columns(Arc::clone(&time.expr), &schema)?);
+                        self.time_expr =
+                            Some(reassign_expr_columns(Arc::clone(&time.expr), &schema)?);
                     }
                     if let Some(expr) = &self.time_expr {
                         let times = expr.evaluate(&rows)?.into_array(rows.num_rows())?;
@@ -166,7 +165,8 @@ impl SourceRoot {
             }
         };
         let watermark = self.runner.watermark();
-        if watermark > self.watermark && (self.event_time.is_some() || watermark == Watermark::MAX) {
+        if watermark > self.watermark && (self.event_time.is_some() || watermark == Watermark::MAX)
+        {
             self.watermark = watermark;
             pending.push_back(Message::Watermark(watermark));
         }

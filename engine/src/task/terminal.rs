@@ -151,7 +151,9 @@ impl Terminal {
         match self {
             Self::Exchange(edge) => edge.has_credit(),
             // Every edge is asked, so that each of them wakes the task.
-            Self::Relation(root) => root.edges.iter().map(Edge::has_credit).fold(true, |a, b| a & b),
+            Self::Relation(root) => {
+                root.edges.iter().map(Edge::has_credit).fold(true, |a, b| a & b)
+            }
             Self::Sink(_) => true,
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// The running statement of one connection, if any. Cancelling an idle connection does nothing, as in Postgres.
+/// The running statement of one connection, if any. Cancelling an idle connection does nothing, as
+/// in Postgres.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     running: Mutex<Option<CancellationToken>>,
@@ -68,7 +69,8 @@ impl Registry {
         Registration { registry: Arc::clone(self), pid, secret, control }
     }
 
-    /// Cancels what the connection runs, if the secret is right. The asker is told nothing, by design of the protocol.
+    /// Cancels what the connection runs, if the secret is right. The asker is told nothing, by
+    /// design of the protocol.
     pub(crate) fn cancel(&self, pid: i32, secret: i32) {
         let found = self.entries.lock().by_pid.get(&pid).cloned();
         if let Some((expected, control)) = found

@@ -1,4 +1,5 @@
-//! One client from its first byte to its last: the loop that takes messages in order and answers them.
+//! One client from its first byte to its last: the loop that takes messages in order and answers
+//! them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ where
     match opening {
         Ok(Ok(Opening::Session(start_up))) => {
             let Some(_place) = shared.take_place() else {
-                return refuse(&mut socket, &error("53300", "sorry, too many clients already")).await;
+                return refuse(&mut socket, &error("53300", "sorry, too many clients already"))
+                    .await;
             };
             let registration = shared.cancels.register();
             let mut session = shared.database.session(&start_up.user);
@@ -172,7 +174,9 @@ impl Connection {
             }
             // What is left of a COPY that failed.
             Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => Ok(()),
-            Frontend::FunctionCall => Err(SqlError::unsupported("the function call protocol").into()),
+            Frontend::FunctionCall => {
+                Err(SqlError::unsupported("the function call protocol").into())
+            }
             Frontend::Password(_) => Err(Failure::Fatal(protocol("unexpected password message"))),
             Frontend::Terminate => Err(Failure::Gone),
         }

@@ -1,7 +1,7 @@
 //! COPY TO STDOUT and COPY FROM STDIN, in text, CSV and binary.
 //!
-//! Out: one message per row, streamed. In: decoded as it comes into Arrow batches; nothing is written until the client
-//! has sent all and all of it was good.
+//! Out: one message per row, streamed. In: decoded as it comes into Arrow batches; nothing is
+//! written until the client has sent all and all of it was good.
 
 mod csv;
 mod decode;
@@ -36,7 +36,7 @@ impl Connection {
         let count = i16::try_from(columns.len()).unwrap_or(i16::MAX);
         self.output.put(&CopyOutResponse::new(whole, count, columns));
         let wire = if format.kind == CopyKind::Binary { Format::Binary } else { Format::Text };
-        let encoder = RowEncoder::new(schema, &[wire], self.zone())?;
+        let encoder = RowEncoder::new(schema, &[wire], self.styles())?;
         let mut writer = RowWriter::new(format);
         writer.start(schema, &mut self.output.buffer);
         let mut batches = Batches::new(rows);
@@ -76,7 +76,7 @@ impl Connection {
         format: &CopyFormat,
         watch: &Watch,
     ) -> Result<(), Failure> {
-        let mut decoder = Decoder::new(target, format, &self.zone())?;
+        let mut decoder = Decoder::new(target, format, &self.styles().zone)?;
         let (whole, columns) = overall(format.kind, target.schema.fields().len());
         let count = i16::try_from(columns.len()).unwrap_or(i16::MAX);
         self.output.put(&CopyInResponse::new(whole, count, columns));
@@ -101,7 +101,8 @@ impl Connection {
                     taken = taken.saturating_add(bytes.len());
                     if taken > limit {
                         let text = format!("COPY FROM STDIN is limited to {limit} bytes");
-                        let hint = "Load the data in several COPY statements, or through a file source.";
+                        let hint =
+                            "Load the data in several COPY statements, or through a file source.";
                         return Err(error("54000", text).with_hint(hint).into());
                     }
                     decoder.push(&bytes)?;

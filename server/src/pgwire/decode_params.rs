@@ -1,4 +1,5 @@
-//! Parameters of Bind into values for the planner: declared types are honoured, others are inferred.
+//! Parameters of Bind into values for the planner: declared types are honoured, others are
+//! inferred.
 
 use bytes::Bytes;
 use datafusion_common::ScalarValue;
@@ -66,12 +67,7 @@ fn one(parameter: &Parameter, bytes: &Bytes, format: Format, zone: &Zone) -> Res
 }
 
 /// The Arrow type to read a value as, before it is cast to what the planner wants.
-fn target(
-    pg_type: &PgType,
-    wanted: &DataType,
-    bytes: &Bytes,
-    format: Format,
-) -> Result<DataType> {
+fn target(pg_type: &PgType, wanted: &DataType, bytes: &Bytes, format: Format) -> Result<DataType> {
     if pg_type.kind == Kind::Numeric {
         if matches!(wanted, DataType::Decimal128(..) | DataType::Decimal256(..)) {
             return Ok(wanted.clone());

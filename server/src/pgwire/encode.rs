@@ -1,7 +1,7 @@
 //! Arrow columns as Postgres values, text and binary, written straight into the output buffer.
 //!
-//! A batch is brought to one Arrow type per Postgres kind first (a vectorised cast, or nothing), so that the code per
-//! value is one `match` and a copy. Nothing is allocated per value.
+//! A batch is brought to one Arrow type per Postgres kind first (a vectorised cast, or nothing), so
+//! that the code per value is one `match` and a copy. Nothing is allocated per value.
 
 mod binary;
 mod datetime;
@@ -12,7 +12,7 @@ mod text;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, RecordBatch};
 use arrow::array::{BinaryViewArray, StringViewArray};
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -80,45 +80,36 @@ impl Column {
     fn values(array: &ArrayRef, pg_type: &PgType) -> Result<Values, SqlError> {
         Ok(match (array.data_type(), &pg_type.kind) {
             (DataType::Boolean, _) => Values::Bool(array.as_boolean().clone()),
-            (DataType::Int16, _) => Values::Int16(array.as_primitive::<Int16Type>().values().clone()),
-            (DataType::Int32, _) => Values::Int32(array.as_primitive::<Int32Type>().values().clone()),
-            (DataType::Int64, _) => Values::Int64(array.as_primitive::<Int64Type>().values().clone()),
-            (DataType::UInt32, _) => {
-                Values::UInt32(array.as_primitive::<UInt32Type>().values().clone())
-            }
-            (DataType::Float32, _) => {
-                Values::Float32(array.as_primitive::<Float32Type>().values().clone())
-            }
-            (DataType::Float64, _) => {
-                Values::Float64(array.as_primitive::<Float64Type>().values().clone())
-            }
+            (DataType::Int16, _) => Values::Int16(numbers::<Int16Type>(array)),
+            (DataType::Int32, _) => Values::Int32(numbers::<Int32Type>(array)),
+            (DataType::Int64, _) => Values::Int64(numbers::<Int64Type>(array)),
+            (DataType::UInt32, _) => Values::UInt32(numbers::<UInt32Type>(array)),
+            (DataType::Float32, _) => Values::Float32(numbers::<Float32Type>(array)),
+            (DataType::Float64, _) => Values::Float64(numbers::<Float64Type>(array)),
             (DataType::Decimal128(_, scale), _) => {
-                Values::Decimal128(array.as_primitive::<Decimal128Type>().values().clone(), *scale)
+                Values::Decimal128(numbers::<Decimal128Type>(array), *scale)
             }
             (DataType::Decimal256(_, scale), _) => {
-                Values::Decimal256(array.as_primitive::<Decimal256Type>().values().clone(), *scale)
+                Values::Decimal256(numbers::<Decimal256Type>(array), *scale)
             }
             (DataType::Utf8View, Kind::Jsonb) => Values::Jsonb(array.as_string_view().clone()),
             (DataType::Utf8View, Kind::Uuid) => Values::UuidText(array.as_string_view().clone()),
             (DataType::Utf8View, _) => Values::Text(array.as_string_view().clone()),
-            (DataType::BinaryView, Kind::Uuid) => {
-                Values::UuidBytes(array.as_binary_view().clone())
-            }
+            (DataType::BinaryView, Kind::Uuid) => Values::UuidBytes(array.as_binary_view().clone()),
             (DataType::BinaryView, _) => Values::Bytes(array.as_binary_view().clone()),
-            (DataType::Date32, _) => Values::Date(array.as_primitive::<Date32Type>().values().clone()),
+            (DataType::Date32, _) => Values::Date(numbers::<Date32Type>(array)),
             (DataType::Time64(TimeUnit::Microsecond), _) => {
-                Values::Time(array.as_primitive::<Time64MicrosecondType>().values().clone())
+                Values::Time(numbers::<Time64MicrosecondType>(array))
             }
             (DataType::Timestamp(TimeUnit::Microsecond, zone), _) => {
-                let values = array.as_primitive::<TimestampMicrosecondType>().values().clone();
+                let values = numbers::<TimestampMicrosecondType>(array);
                 match zone {
                     None => Values::Timestamp(values),
                     Some(_) => Values::Timestamptz(values),
                 }
             }
             (DataType::Interval(IntervalUnit::MonthDayNano), _) => {
-                let values = array.as_primitive::<IntervalMonthDayNanoType>().values().clone();
-                Values::Interval(values)
+                Values::Interval(numbers::<IntervalMonthDayNanoType>(array))
             }
             (DataType::List(_), Kind::Array(element) | Kind::Vector(element)) => {
                 let list = array.as_list::<i32>();
@@ -150,6 +141,21 @@ impl Column {
         self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row))
     }
 
+    /// Its texts hold no letter that any format would have to escape: digits, signs, blanks, colons
+    /// and words only.
+    pub(crate) fn is_plain(&self) -> bool {
+        !matches!(
+            self.values,
+            Values::Text(_)
+                | Values::Jsonb(_)
+                | Values::UuidText(_)
+                | Values::Bytes(_)
+                | Values::List { .. }
+                | Values::Record(_)
+                | Values::Map { .. }
+        )
+    }
+
     /// Writes a value that is not null.
     #[inline]
     pub(crate) fn write(
@@ -164,6 +170,10 @@ impl Column {
             Format::Binary => self.write_binary(row, out),
         }
     }
+}
+
+fn numbers<T: ArrowPrimitiveType>(array: &ArrayRef) -> ScalarBuffer<T::Native> {
+    array.as_primitive::<T>().values().clone()
 }
 
 /// Casts to the one Arrow type in which values of a kind are written.
@@ -230,7 +240,46 @@ fn canonical_type(kind: &Kind, from: &DataType) -> DataType {
     }
 }
 
-/// How the rows of one result are written: types and formats of its columns, and the session's zone.
+/// How a session wants its values printed. What we print in one way only is refused when another is
+/// asked for: a date must not be read as another date.
+pub(crate) struct Styles {
+    pub(crate) zone: Zone,
+    /// A DateStyle that is not ISO.
+    pub(crate) date: Option<String>,
+    /// An IntervalStyle that is not `postgres`.
+    pub(crate) interval: Option<String>,
+    /// A bytea_output that is not `hex`.
+    pub(crate) bytea: Option<String>,
+}
+
+impl Styles {
+    #[cfg(test)]
+    pub(crate) fn utc() -> Self {
+        Self { zone: Zone::Utc, date: None, interval: None, bytea: None }
+    }
+
+    fn check(&self, kind: &Kind) -> Result<(), SqlError> {
+        let (name, style) = match kind {
+            Kind::Date | Kind::Timestamp | Kind::Timestamptz => ("DateStyle", &self.date),
+            Kind::Interval => ("IntervalStyle", &self.interval),
+            Kind::Bytea => ("bytea_output", &self.bytea),
+            Kind::Array(element) | Kind::Vector(element) => return self.check(&element.kind),
+            Kind::Record(types) => return types.iter().try_for_each(|t| self.check(&t.kind)),
+            Kind::Map(types) => {
+                return self.check(&types.0.kind).and_then(|()| self.check(&types.1.kind));
+            }
+            _ => return Ok(()),
+        };
+        match style {
+            None => Ok(()),
+            Some(style) => Err(SqlError::unsupported(format_args!("{name} \"{style}\""))
+                .with_hint(format!("RESET {name}"))),
+        }
+    }
+}
+
+/// How the rows of one result are written: types and formats of its columns, and the session's
+/// zone.
 pub(crate) struct RowEncoder {
     types: Vec<PgType>,
     formats: Vec<Format>,
@@ -239,11 +288,20 @@ pub(crate) struct RowEncoder {
 
 impl RowEncoder {
     /// `formats`: none (all text), one (for all) or one for each column.
-    pub(crate) fn new(schema: &Schema, formats: &[Format], zone: Zone) -> Result<Self, SqlError> {
+    pub(crate) fn new(
+        schema: &Schema,
+        formats: &[Format],
+        styles: Styles,
+    ) -> Result<Self, SqlError> {
         let types: Vec<PgType> =
             schema.fields().iter().map(|field| PgType::from_field(field)).collect();
         let formats = spread_formats(formats, types.len())?;
-        Ok(Self { types, formats, zone })
+        for (pg_type, format) in types.iter().zip(&formats) {
+            if *format == Format::Text {
+                styles.check(&pg_type.kind)?;
+            }
+        }
+        Ok(Self { types, formats, zone: styles.zone })
     }
 
     pub(crate) fn formats(&self) -> &[Format] {
@@ -270,7 +328,8 @@ impl RowEncoder {
         Ok(())
     }
 
-    /// Appends the number of fields and each field with its length: a DataRow's body, or a row of binary COPY.
+    /// Appends the number of fields and each field with its length: a DataRow's body, or a row of
+    /// binary COPY.
     pub(crate) fn fields(&self, columns: &[Column], row: usize, out: &mut BytesMut) -> Encoded {
         out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
         for (column, format) in columns.iter().zip(&self.formats) {
@@ -301,7 +360,8 @@ pub(crate) fn spread_formats(formats: &[Format], columns: usize) -> Result<Vec<F
         many if many.len() == columns => Ok(many.to_vec()),
         many => {
             let (given, has) = (many.len(), columns);
-            let text = format!("bind message has {given} result formats but query has {has} columns");
+            let text =
+                format!("bind message has {given} result formats but query has {has} columns");
             Err(error("08P01", text))
         }
     }

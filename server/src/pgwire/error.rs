@@ -1,4 +1,5 @@
-//! What goes wrong while talking to a client, and how it is told: ErrorResponse and NoticeResponse fields.
+//! What goes wrong while talking to a client, and how it is told: ErrorResponse and NoticeResponse
+//! fields.
 
 use bytes::BytesMut;
 use millstream_sql::{Notice, SqlError};

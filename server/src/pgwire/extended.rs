@@ -1,4 +1,5 @@
-//! The extended protocol: Parse, Bind, Describe, Execute, Close. Errors propagate; the connection then skips to Sync.
+//! The extended protocol: Parse, Bind, Describe, Execute, Close. Errors propagate; the connection
+//! then skips to Sync.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,7 +8,9 @@ use arrow::datatypes::DataType;
 use millstream_sql::session::Statement;
 use millstream_sql::{Description, Outcome, SqlError, TransactionStatus};
 use pgwire::messages::data::{NoData, ParameterDescription};
-use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete, PortalSuspended};
+use pgwire::messages::extendedquery::{
+    BindComplete, CloseComplete, ParseComplete, PortalSuspended,
+};
 use pgwire::messages::response::EmptyQueryResponse;
 
 use crate::pgwire::connection::Connection;
@@ -40,7 +43,8 @@ impl Connection {
             return Err(error("42601", text).into());
         }
         let statement = statements.pop();
-        let declared: Vec<Option<PgType>> = types.iter().map(|oid| PgType::from_oid(*oid)).collect();
+        let declared: Vec<Option<PgType>> =
+            types.iter().map(|oid| PgType::from_oid(*oid)).collect();
         let description = match &statement {
             None => Description::default(),
             Some(statement) => {
@@ -80,7 +84,7 @@ impl Connection {
         if let Some(statement) = &prepared.statement {
             self.check_transaction(statement)?;
         }
-        let parameters = decode_params::decode(&prepared, &bind, &self.zone())?;
+        let parameters = decode_params::decode(&prepared, &bind, &self.styles().zone)?;
         let columns = prepared.columns.as_ref().map_or(0, |columns| columns.fields().len());
         let result_formats = match &prepared.columns {
             Some(_) => spread_formats(&bind.result_formats, columns)?,
@@ -205,10 +209,11 @@ impl Connection {
                 if !described.is_some_and(|described| same_types(described, &schema)) {
                     let text = "cached plan must not change result type";
                     let name = &portal.prepared.name;
-                    let detail = format!("Statement \"{name}\" gives other columns than described.");
+                    let detail =
+                        format!("Statement \"{name}\" gives other columns than described.");
                     return Err(error("0A000", text).with_detail(detail).into());
                 }
-                let encoder = RowEncoder::new(&schema, &portal.result_formats, self.zone())?;
+                let encoder = RowEncoder::new(&schema, &portal.result_formats, self.styles())?;
                 let cursor = Box::new(Cursor::new(encoder, rows, tag));
                 return self.fetch(cursor, limit, watch).await;
             }

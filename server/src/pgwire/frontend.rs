@@ -1,8 +1,9 @@
 //! Messages of the client, decoded from one whole frame with every read checked.
 //!
-//! The codec of the `pgwire` crate is not used in this direction: it reads past the frame's length (and so loses step
-//! with the stream), panics on frames that end early, and replaces invalid UTF-8 silently. A frame that does not parse
-//! is 08P01 here, as in Postgres, and cannot disturb the next one.
+//! The codec of the `pgwire` crate is not used in this direction: it reads past the frame's length
+//! (and so loses step with the stream), panics on frames that end early, and replaces invalid UTF-8
+//! silently. A frame that does not parse is 08P01 here, as in Postgres, and cannot disturb the next
+//! one.
 
 use bytes::{Buf, Bytes};
 use millstream_sql::SqlError;
@@ -54,12 +55,19 @@ pub(crate) struct Bind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frontend {
     Query(String),
-    Parse { name: String, query: String, types: Vec<u32> },
+    Parse {
+        name: String,
+        query: String,
+        types: Vec<u32>,
+    },
     Bind(Bind),
     Describe(Target),
     Close(Target),
     /// Zero or less: no limit.
-    Execute { portal: String, max_rows: i32 },
+    Execute {
+        portal: String,
+        max_rows: i32,
+    },
     Flush,
     Sync,
     Terminate,

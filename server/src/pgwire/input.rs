@@ -1,5 +1,6 @@
-//! Values as clients send them (text or binary) into Arrow builders: one input function per type, shared by parameters
-//! and COPY. Nothing is guessed: what does not parse is an error with Postgres's SQLSTATE and words.
+//! Values as clients send them (text or binary) into Arrow builders: one input function per type,
+//! shared by parameters and COPY. Nothing is guessed: what does not parse is an error with
+//! Postgres's SQLSTATE and words.
 
 mod binary;
 mod datetime;
@@ -22,8 +23,8 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 use millstream_sql::SqlError;
 
-pub(crate) use datetime::parse_offset;
 pub(crate) use binary::{append_field, numeric_text};
+pub(crate) use datetime::parse_offset;
 pub(crate) use numeric::scale_of;
 
 use crate::pgwire::encode::Zone;
@@ -64,11 +65,7 @@ impl Builder {
     }
 
     /// A builder that reads values of `pg_type` and gives an array of `target`.
-    pub(crate) fn new(
-        pg_type: &PgType,
-        target: &DataType,
-        zone: &Zone,
-    ) -> Result<Self, SqlError> {
+    pub(crate) fn new(pg_type: &PgType, target: &DataType, zone: &Zone) -> Result<Self, SqlError> {
         let values = match &pg_type.kind {
             Kind::Bool => Values::Bool(BooleanBuilder::new()),
             Kind::Int2 => Values::Int16(Int16Builder::new()),

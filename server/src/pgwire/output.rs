@@ -1,4 +1,5 @@
-//! What goes to the client: a buffer in front of the socket, bounded because writers wait when it is full.
+//! What goes to the client: a buffer in front of the socket, bounded because writers wait when it
+//! is full.
 
 use std::time::Duration;
 
@@ -23,16 +24,14 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(
-        socket: Box<dyn AsyncWrite + Send + Unpin>,
-        gone: CancellationToken,
-    ) -> Self {
+    pub(crate) fn new(socket: Box<dyn AsyncWrite + Send + Unpin>, gone: CancellationToken) -> Self {
         Self { socket, buffer: BytesMut::with_capacity(2 * FLUSH_BYTES), gone }
     }
 
     /// Appends a message.
     pub(crate) fn put(&mut self, message: &impl Message) {
-        // Fails only for messages over the protocol's own size limits, none of which is sent through here.
+        // Fails only for messages over the protocol's own size limits, none of which is sent
+        // through here.
         if let Err(error) = message.encode(&mut self.buffer) {
             tracing::error!(%error, "a message could not be encoded");
         }

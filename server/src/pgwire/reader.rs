@@ -1,6 +1,8 @@
-//! Reads a client's messages in a task of its own, so that its end is noticed while a statement runs.
+//! Reads a client's messages in a task of its own, so that its end is noticed while a statement
+//! runs.
 //!
-//! The queue is bounded in messages and bytes: a client that sends faster than it is served waits in its socket.
+//! The queue is bounded in messages and bytes: a client that sends faster than it is served waits
+//! in its socket.
 
 use std::sync::Arc;
 
@@ -22,7 +24,8 @@ const READ_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Message(Frontend),
-    /// A frame whose content is wrong; the next one is sound. The flag tells whether it belongs to an extended query.
+    /// A frame whose content is wrong; the next one is sound. The flag tells whether it belongs to
+    /// an extended query.
     Malformed(SqlError, bool),
     /// The stream cannot be trusted any more.
     Broken(SqlError),

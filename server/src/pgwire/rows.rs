@@ -12,7 +12,8 @@ use crate::pgwire::error::Failure;
 use crate::pgwire::output::Output;
 use crate::pgwire::watch::{Watch, panicked};
 
-/// Batches of a stream, with the output flushed before every wait, so that what is there reaches the client at once.
+/// Batches of a stream, with the output flushed before every wait, so that what is there reaches
+/// the client at once.
 pub(crate) struct Batches {
     rows: RowStream,
     done: bool,
@@ -55,7 +56,8 @@ impl Batches {
     }
 }
 
-/// An open result: where its rows come from, how they are written, and where the client has come to.
+/// An open result: where its rows come from, how they are written, and where the client has come
+/// to.
 pub(crate) struct Cursor {
     pub(crate) encoder: RowEncoder,
     batches: Batches,

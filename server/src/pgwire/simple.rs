@@ -34,7 +34,7 @@ impl Connection {
         let watch = self.begin();
         match self.execute(statement, &[], &watch).await? {
             Outcome::Rows { schema, rows, tag } => {
-                let encoder = RowEncoder::new(&schema, &[], self.zone())?;
+                let encoder = RowEncoder::new(&schema, &[], self.styles())?;
                 row_description(&schema, encoder.formats(), &mut self.output.buffer);
                 let mut cursor = Cursor::new(encoder, rows, tag);
                 let sent = cursor.send(None, &mut self.output, &watch).await?;

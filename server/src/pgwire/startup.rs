@@ -1,7 +1,8 @@
-//! The first packets of a connection: encryption requests, cancellation, the start-up message, the session's first
-//! settings.
+//! The first packets of a connection: encryption requests, cancellation, the start-up message, the
+//! session's first settings.
 //!
-//! Nothing beyond a packet is read with it, so that bytes sent behind an SSLRequest can be told from an honest start.
+//! Nothing beyond a packet is read with it, so that bytes sent behind an SSLRequest can be told
+//! from an honest start.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,10 @@ const PROTOCOL: i32 = 196_608;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     Session(StartUp),
-    Cancel { pid: i32, secret: i32 },
+    Cancel {
+        pid: i32,
+        secret: i32,
+    },
     /// Gone without a word, as health checks are.
     Nothing,
 }
@@ -43,7 +47,8 @@ pub(crate) struct StartUp {
     pub(crate) database: String,
     /// Settings in the order of their names.
     settings: BTreeMap<String, String>,
-    /// The client asked for a newer minor version, or for options of the protocol that we do not know.
+    /// The client asked for a newer minor version, or for options of the protocol that we do not
+    /// know.
     negotiate: Option<Vec<String>>,
 }
 
@@ -85,7 +90,8 @@ async fn read_packet<S: AsyncRead + Unpin>(
     Ok(Some(packet.into()))
 }
 
-/// Bytes sent before our answer to an encryption request could be smuggled into the encrypted session.
+/// Bytes sent before our answer to an encryption request could be smuggled into the encrypted
+/// session.
 async fn refuse_early_data<S: AsyncRead + Unpin>(
     socket: &mut S,
 ) -> std::result::Result<(), Failure> {
@@ -116,7 +122,8 @@ fn cancel_request(body: &[u8]) -> std::result::Result<Opening, Failure> {
 fn start_up(version: u32, body: Bytes) -> std::result::Result<StartUp, Failure> {
     let (major, minor) = (version >> 16, version & 0xffff);
     if major != 3 {
-        let text = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
+        let text =
+            format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
         return Err(Failure::Fatal(error("0A000", text)));
     }
     let mut settings = texts(&body).map_err(Failure::Fatal)?;
@@ -249,7 +256,8 @@ fn parse_options(options: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     let mut words = words.into_iter().filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
-        let bad = || error("42601", format!("invalid command-line argument for server process: {word}"));
+        let bad =
+            || error("42601", format!("invalid command-line argument for server process: {word}"));
         let setting = if word == "-c" {
             words.next().ok_or_else(bad)?
         } else if let Some(rest) = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {

@@ -1,4 +1,5 @@
-//! Running one statement: its watch, its time limit, and the zone in which its instants are printed.
+//! Running one statement: its watch, its time limit, and the zone in which its instants are
+//! printed.
 
 use std::time::Duration;
 
@@ -8,14 +9,13 @@ use millstream_sql::{Outcome, SqlError, TransactionStatus};
 use tokio::time::Instant;
 
 use crate::pgwire::connection::Connection;
-use crate::pgwire::encode::Zone;
+use crate::pgwire::encode::{Styles, Zone};
 use crate::pgwire::error::{Failure, error};
 use crate::pgwire::watch::Watch;
 
 impl Connection {
     /// From now on a CancelRequest reaches what runs, and the time limit counts.
     pub(crate) fn begin(&self) -> Watch {
-        self.shared.counters.statement_began();
         let limit = self.session.setting("statement_timeout");
         let limit = limit.as_deref().and_then(parse_duration).filter(|limit| !limit.is_zero());
         Watch {
@@ -33,6 +33,10 @@ impl Connection {
         parameters: &[ScalarValue],
         watch: &Watch,
     ) -> Result<Outcome, Failure> {
+        self.shared.counters.statement_began();
+        if self.forget_prepared(statement) {
+            return Ok(Outcome::Command { tag: "DEALLOCATE".to_owned() });
+        }
         let handle = self.session.cancel_handle();
         // On the heap: planning's futures are large, and this one is moved about.
         let running = Box::pin(self.session.execute(statement, parameters));
@@ -41,16 +45,37 @@ impl Connection {
         Ok(outcome)
     }
 
-    /// The session's TimeZone.
-    pub(crate) fn zone(&self) -> Zone {
-        self.session
-            .setting("TimeZone")
-            .and_then(|name| Zone::parse(&name))
-            .unwrap_or(Zone::Utc)
+    /// DEALLOCATE and DISCARD ALL reach the statements of the protocol, too: they share their names
+    /// with PREPARE's. `true`: that was all there was to do.
+    fn forget_prepared(&mut self, statement: &Statement) -> bool {
+        let name = match statement.kind() {
+            "DEALLOCATE" => deallocated(statement.text()),
+            "DISCARD ALL" => None,
+            _ => return false,
+        };
+        match name {
+            Some(name) => self.prepared.remove(&name).is_some(),
+            None => {
+                self.prepared.clear();
+                false
+            }
+        }
     }
 
-    /// Fails the open transaction for an error that the session did not see: a syntax error, a value that could not be
-    /// written, a cancelled wait. Any statement that fails does that.
+    /// How the session wants its values printed.
+    pub(crate) fn styles(&self) -> Styles {
+        let setting = |name| self.session.setting(name);
+        let zone = setting("TimeZone").and_then(|name| Zone::parse(&name)).unwrap_or(Zone::Utc);
+        Styles {
+            zone,
+            date: setting("DateStyle").filter(|style| !style.starts_with("ISO")),
+            interval: setting("IntervalStyle").filter(|style| style != "postgres"),
+            bytea: setting("bytea_output").filter(|style| style != "hex"),
+        }
+    }
+
+    /// Fails the open transaction for an error that the session did not see: a syntax error, a
+    /// value that could not be written, a cancelled wait. Any statement that fails does that.
     pub(crate) async fn fail_transaction(&mut self) {
         if self.session.transaction_status() != TransactionStatus::Active {
             return;
@@ -80,12 +105,21 @@ const CLOSE_NOTHING: &str = "CLOSE \"no cursor has this name\"";
 
 fn ends_transaction(kind: &str) -> bool {
     let first = kind.split_whitespace().next().unwrap_or_default();
-    ["COMMIT", "ROLLBACK", "END", "ABORT", "PREPARE"]
-        .iter()
-        .any(|word| first.eq_ignore_ascii_case(word))
+    ["COMMIT", "ROLLBACK", "END", "ABORT"].iter().any(|word| first.eq_ignore_ascii_case(word))
 }
 
-/// A setting of time: a number of milliseconds, or a number with a unit as Postgres prints it (`5s`, `1min`).
+/// The name in `DEALLOCATE [PREPARE] name`; `None` for ALL.
+fn deallocated(text: &str) -> Option<String> {
+    let name = text.split_whitespace().last().unwrap_or_default().trim_end_matches(';');
+    match name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(quoted) => Some(quoted.replace("\"\"", "\"")),
+        None if name.eq_ignore_ascii_case("all") => None,
+        None => Some(name.to_lowercase()),
+    }
+}
+
+/// A setting of time: a number of milliseconds, or a number with a unit as Postgres prints it
+/// (`5s`, `1min`).
 fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -106,6 +140,13 @@ fn parse_duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_to_deallocate() {
+        assert_eq!(deallocated("DEALLOCATE PREPARE Abc"), Some("abc".to_owned()));
+        assert_eq!(deallocated("deallocate \"A\"\"b\""), Some("A\"b".to_owned()));
+        assert_eq!(deallocated("DEALLOCATE ALL"), None);
+    }
 
     #[test]
     fn durations() {

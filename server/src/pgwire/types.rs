@@ -1,7 +1,8 @@
 //! Postgres types as the wire names them, and which one an Arrow field is.
 //!
-//! A field's metadata `pg.type` (a type name such as `jsonb`, `varchar(10)` or `uuid[]`) wins over its Arrow type.
-//! Types that Postgres has and we only print (`name`, `regclass`, `aclitem`...) are there so that catalogs can name them.
+//! A field's metadata `pg.type` (a type name such as `jsonb`, `varchar(10)` or `uuid[]`) wins over
+//! its Arrow type. Types that Postgres has and we only print (`name`, `regclass`, `aclitem`...) are
+//! there so that catalogs can name them.
 
 use std::sync::Arc;
 
@@ -275,17 +276,15 @@ impl PgType {
             Kind::Array(element) | Kind::Vector(element) => {
                 DataType::List(Arc::new(Field::new_list_field(element.arrow_type(), true)))
             }
-            Kind::Text
-            | Kind::Uuid
-            | Kind::Json
-            | Kind::Jsonb
-            | Kind::Record(_)
-            | Kind::Map(_) => DataType::Utf8View,
+            Kind::Text | Kind::Uuid | Kind::Json | Kind::Jsonb | Kind::Record(_) | Kind::Map(_) => {
+                DataType::Utf8View
+            }
         }
     }
 }
 
-/// `numeric(10, 2)` gives `numeric` and `[10, 2]`; what follows the parenthesis stays part of the name.
+/// `numeric(10, 2)` gives `numeric` and `[10, 2]`; what follows the parenthesis stays part of the
+/// name.
 fn split_arguments(name: &str) -> (String, Vec<i32>) {
     let Some((base, rest)) = name.split_once('(') else { return (name.to_owned(), Vec::new()) };
     let Some((inside, after)) = rest.split_once(')') else { return (name.to_owned(), Vec::new()) };

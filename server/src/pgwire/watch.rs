@@ -1,4 +1,5 @@
-//! Races a running statement with all that may end it: CancelRequest, statement_timeout, the client's end, shutdown.
+//! Races a running statement with all that may end it: CancelRequest, statement_timeout, the
+//! client's end, shutdown.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -14,7 +15,8 @@ use crate::pgwire::error::{Failure, cancelled, error, shutting_down};
 
 /// Time for a cancelled statement to end by itself; then it is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
-/// A client may close its side and still read the answers to what it sent before; they may take so long.
+/// A client may close its side and still read the answers to what it sent before; they may take so
+/// long.
 const GONE_GRACE: Duration = Duration::from_millis(250);
 
 /// What may end the statement that runs now.
@@ -59,8 +61,9 @@ impl Watch {
         }
     }
 
-    /// Runs a call of the session. It is asked to end first (so that its transaction is in order), and dropped only if
-    /// it does not, or if nobody is there to hear the answer. A panic inside becomes XX000.
+    /// Runs a call of the session. It is asked to end first (so that its transaction is in order),
+    /// and dropped only if it does not, or if nobody is there to hear the answer. A panic inside
+    /// becomes XX000.
     pub(crate) async fn run<T>(
         &self,
         handle: &CancelHandle,

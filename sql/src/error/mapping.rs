@@ -8,8 +8,8 @@ use datafusion::common::{DataFusionError, Diagnostic, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 use millstream_engine::EngineError;
 
-use super::text::{TextMap, nearest};
 use super::SqlError;
+use super::text::{TextMap, nearest};
 
 impl From<EngineError> for SqlError {
     fn from(error: EngineError) -> Self {
@@ -127,7 +127,10 @@ fn from_datafusion(error: &DataFusionError, text: Option<&TextMap<'_>>) -> SqlEr
     }
 }
 
-fn from_external(error: &(dyn std::error::Error + 'static), text: Option<&TextMap<'_>>) -> SqlError {
+fn from_external(
+    error: &(dyn std::error::Error + 'static),
+    text: Option<&TextMap<'_>>,
+) -> SqlError {
     if let Some(error) = error.downcast_ref::<SqlError>() {
         return error.clone();
     }
@@ -170,7 +173,8 @@ fn out_of_range(message: &str) -> SqlError {
         ("imestamp", "timestamp out of range"),
     ];
     let found = known.iter().find(|(part, _)| message.contains(part));
-    let text = found.map_or_else(|| format!("value out of range: {message}"), |(_, text)| text.to_string());
+    let text = found
+        .map_or_else(|| format!("value out of range: {message}"), |(_, text)| text.to_string());
     SqlError::new("22003", text)
 }
 
@@ -193,15 +197,17 @@ fn from_cast(message: &str) -> SqlError {
         ("date", "date"),
     ];
     let name = types.iter().find(|(part, _)| message.contains(part)).map(|(_, name)| *name);
-    if message.contains("Can't cast value") || message.contains("not in range") || message.contains("too large") {
+    if message.contains("Can't cast value")
+        || message.contains("not in range")
+        || message.contains("too large")
+    {
         let name = name.unwrap_or("value");
         return SqlError::new("22003", format!("{name} out of range"));
     }
     match (value, name) {
-        (Some(value), Some(name @ ("date" | "timestamp" | "time" | "interval"))) => SqlError::new(
-            "22007",
-            format!("invalid input syntax for type {name}: \"{value}\""),
-        ),
+        (Some(value), Some(name @ ("date" | "timestamp" | "time" | "interval"))) => {
+            SqlError::new("22007", format!("invalid input syntax for type {name}: \"{value}\""))
+        }
         (Some(value), Some(name)) => {
             SqlError::new("22P02", format!("invalid input syntax for type {name}: \"{value}\""))
         }
@@ -266,7 +272,10 @@ fn from_plan(message: &str) -> SqlError {
         return SqlError::new("42883", format!("function {name} does not exist"))
             .with_hint("No function matches the given name and argument types.");
     }
-    if has("must be in the group by") || has("must appear in the group by") || has("not in group by") {
+    if has("must be in the group by")
+        || has("must appear in the group by")
+        || has("not in group by")
+    {
         return SqlError::new("42803", lower_first(&message));
     }
     if has("failed to coerce arguments") || has("does not support") && has("function") {
@@ -275,7 +284,11 @@ fn from_plan(message: &str) -> SqlError {
     if has("cannot coerce") || has("cannot infer common") || has("cannot get result type") {
         return SqlError::new("42883", lower_first(&message));
     }
-    if has("type_coercion") || has("cannot cast") || has("cannot be cast") || has("unsupported cast") {
+    if has("type_coercion")
+        || has("cannot cast")
+        || has("cannot be cast")
+        || has("unsupported cast")
+    {
         return SqlError::new("42846", lower_first(&message));
     }
     if has("projections require unique expression names") || has("schema contains duplicate") {
@@ -335,9 +348,8 @@ fn split_location(message: &str) -> (&str, Option<(u64, u64)>) {
         return (message, None);
     };
     let numbers = message[at + " at Line: ".len()..].split_once(", Column: ");
-    let place = numbers.and_then(|(line, column)| {
-        Some((line.trim().parse().ok()?, column.trim().parse().ok()?))
-    });
+    let place = numbers
+        .and_then(|(line, column)| Some((line.trim().parse().ok()?, column.trim().parse().ok()?)));
     (&message[..at], place)
 }
 

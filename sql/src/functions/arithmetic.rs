@@ -232,7 +232,8 @@ fn numeric_divide(left: &ArrayRef, right: &ArrayRef, output: &DataType) -> Resul
     let shift = scale_of(output) + scale_of(right.data_type()) - scale_of(left.data_type());
     let shift = u32::try_from(shift).unwrap_or(0);
     let narrow = 10i128.checked_pow(shift);
-    let (left, right) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
+    let (left, right) =
+        (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
     let result: Decimal128Array = arrow::compute::try_binary(left, right, |a: i128, b: i128| {
         if b == 0 {
             return Err(ArrowError::DivideByZero);

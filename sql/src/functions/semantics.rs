@@ -5,7 +5,7 @@
 //! - numerics: division keeps at least 16 digits after the point; casts to integers round half away from zero
 //! - a numeric beside a float is taken as a float (DataFusion would compare both as decimals, which cannot hold all floats)
 //!
-//! It runs before type coercion, over the types that the user's operands have.
+//! It is an analyzer rule before type coercion, over the types that the user's operands have.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use super::arithmetic::Arithmetic;
 
 /// The rewrite; see the module's text.
 #[derive(Debug)]
-pub(super) struct PostgresSemantics {
+pub(crate) struct PostgresSemantics {
     round: Arc<ScalarUDF>,
 }
 
 impl PostgresSemantics {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { round: datafusion::functions::math::round() }
     }
 
@@ -38,9 +38,10 @@ impl PostgresSemantics {
         let argument = cast.expr.as_ref().clone();
         let rounded = match argument.get_type(schema).ok()? {
             from if from.is_floating() => call(Arithmetic::RoundEven, vec![argument]),
-            from if from.is_decimal() => {
-                Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&self.round), vec![argument]))
-            }
+            from if from.is_decimal() => Expr::ScalarFunction(ScalarFunction::new_udf(
+                Arc::clone(&self.round),
+                vec![argument],
+            )),
             _ => return None,
         };
         Some(Expr::Cast(Cast::new_from_field(Box::new(rounded), Arc::clone(&cast.field))))
@@ -79,14 +80,16 @@ impl FunctionRewrite for PostgresSemantics {
 }
 
 /// Functions whose arguments get one common type.
-const COMMON_TYPE: [&str; 7] = ["coalesce", "nvl", "ifnull", "nullif", "greatest", "least", "make_array"];
+const COMMON_TYPE: [&str; 7] =
+    ["coalesce", "nvl", "ifnull", "nullif", "greatest", "least", "make_array"];
 
 /// Casts numerics to double precision where they stand beside floats.
 fn widen_numerics(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let changed = match &mut expr {
         Expr::BinaryExpr(binary) => {
             let number = binary.op.is_numerical_operators() || binary.op.supports_propagation();
-            let compares = matches!(binary.op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom);
+            let compares =
+                matches!(binary.op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom);
             (number || compares) && unify(vec![&mut binary.left, &mut binary.right], schema)
         }
         Expr::Between(between) => {
@@ -98,8 +101,11 @@ fn widen_numerics(mut expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             unify(std::iter::once(list.expr.as_mut()).chain(values).collect(), schema)
         }
         Expr::Case(case) => {
-            let (whens, thens): (Vec<_>, Vec<_>) =
-                case.when_then_expr.iter_mut().map(|(when, then)| (&mut **when, &mut **then)).unzip();
+            let (whens, thens): (Vec<_>, Vec<_>) = case
+                .when_then_expr
+                .iter_mut()
+                .map(|(when, then)| (&mut **when, &mut **then))
+                .unzip();
             let otherwise = case.else_expr.as_deref_mut();
             let mut changed = unify(thens.into_iter().chain(otherwise).collect(), schema);
             if let Some(operand) = case.expr.as_deref_mut() {
@@ -130,7 +136,8 @@ fn unify(exprs: Vec<&mut Expr>, schema: &DFSchema) -> bool {
 
 /// The common type of two columns in a set operation, where DataFusion's is not PostgreSQL's.
 pub(crate) fn common_float(left: &DataType, right: &DataType) -> Option<DataType> {
-    let mixed = (left.is_floating() && right.is_decimal()) || (left.is_decimal() && right.is_floating());
+    let mixed =
+        (left.is_floating() && right.is_decimal()) || (left.is_decimal() && right.is_floating());
     mixed.then_some(DataType::Float64)
 }
 

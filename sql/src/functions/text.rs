@@ -58,11 +58,13 @@ impl ScalarUDFImpl for SplitIndex {
                 builder.append_option(text.and_then(|text| part(text, delimiter, *index)));
             }
         } else {
-            let (delimiters, indices) = (args.args[1].to_array(rows)?, args.args[2].to_array(rows)?);
+            let (delimiters, indices) =
+                (args.args[1].to_array(rows)?, args.args[2].to_array(rows)?);
             let (delimiters, indices) =
                 (delimiters.as_string_view(), indices.as_primitive::<Int64Type>());
             for row in 0..rows {
-                let valid = texts.is_valid(row) && delimiters.is_valid(row) && indices.is_valid(row);
+                let valid =
+                    texts.is_valid(row) && delimiters.is_valid(row) && indices.is_valid(row);
                 let found = valid
                     .then(|| part(texts.value(row), delimiters.value(row), indices.value(row)));
                 builder.append_option(found.flatten());

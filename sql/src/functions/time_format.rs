@@ -73,7 +73,9 @@ impl ScalarUDFImpl for TimeFormat {
             return plan_err!("function {}() takes a timestamp and a pattern", self.name);
         };
         let value = match value {
-            DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+            DataType::Timestamp(_, zone) => {
+                DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+            }
             DataType::Date32
             | DataType::Date64
             | DataType::Null
@@ -155,7 +157,11 @@ fn format_all(values: &ArrayRef, pattern: &Pattern) -> ArrayRef {
         }
         let value = values.value(row);
         let moment = value.div_euclid(unit);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only the low bits")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "only the low bits"
+        )]
         let slot = &mut cache[moment as usize & (CACHE_ENTRIES - 1)];
         match slot {
             Some((known, text)) if *known == moment => builder.append_value(text),

@@ -39,7 +39,9 @@ pub(super) fn all() -> Vec<ScalarUDF> {
 
 /// Whether a function's result (or all elements of its list) is later than its first argument.
 pub(crate) fn gives_window_end(name: &str) -> bool {
-    [Function::TumbleEnd, Function::HopEnds, Function::CumulateEnds].iter().any(|f| f.name() == name)
+    [Function::TumbleEnd, Function::HopEnds, Function::CumulateEnds]
+        .iter()
+        .any(|f| f.name() == name)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +111,9 @@ impl ScalarUDFImpl for WindowFunction {
             return plan_err!("{} takes a timestamp and {least} to {most} intervals", self.name());
         }
         let time = match &arg_types[0] {
-            DataType::Timestamp(_, zone) => DataType::Timestamp(TimeUnit::Microsecond, zone.clone()),
+            DataType::Timestamp(_, zone) => {
+                DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+            }
             DataType::Date32 | DataType::Date64 | DataType::Null => {
                 DataType::Timestamp(TimeUnit::Microsecond, None)
             }
@@ -213,10 +217,7 @@ fn cumulate_ends(
     })
 }
 
-fn map(
-    times: &TimestampMicrosecondArray,
-    f: impl Fn(i64) -> Result<i64>,
-) -> Result<ArrayRef> {
+fn map(times: &TimestampMicrosecondArray, f: impl Fn(i64) -> Result<i64>) -> Result<ArrayRef> {
     let result: TimestampMicrosecondArray = times.try_unary(f)?;
     Ok(Arc::new(result.with_data_type(times.data_type().clone())))
 }

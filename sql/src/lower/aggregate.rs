@@ -50,7 +50,11 @@ fn call(expr: &Expr, schema: &DFSchema, input: &StreamPlan) -> Result<AggregateC
     // Arguments are checked as any expression is.
     physical_arguments(expr, schema)?;
     let logical: &Schema = schema.as_arrow();
-    debug_assert_eq!(logical.fields().len(), input.schema.fields().len(), "columns keep their places");
+    debug_assert_eq!(
+        logical.fields().len(),
+        input.schema.fields().len(),
+        "columns keep their places"
+    );
     let props = execution_props();
     let context = PhysicalPlanningContext::default();
     let lowered = LoweredAggregateBuilder::new(expr, schema, logical, &props, &context).build()?;
@@ -87,8 +91,8 @@ fn with_keys(
     let mut projected: Vec<(plan::Expr, String)> = Vec::new();
     let mut read = node.aggr_expr.iter().flat_map(Expr::column_refs).collect::<Vec<_>>();
     read.extend(keys.iter().filter_map(|key| key.try_as_col()));
-    for column in read {
-        let index = schema.index_of_column(column)?;
+    for reference in read {
+        let index = schema.index_of_column(reference)?;
         if !places.contains(&index) {
             places.push(index);
             let (qualifier, field) = schema.qualified_field(index);
@@ -151,7 +155,8 @@ fn grouped_by_sets(
         let member = keys.iter().map(|key| set.contains(key)).collect::<Vec<_>>();
         let mask = member.iter().fold(0u64, |mask, &kept| mask << 1 | u64::from(!kept));
         // A set that is there several times is told apart by the bits above.
-        let times = u64::try_from(earlier.iter().filter(|&&other| other == mask).count()).unwrap_or(0);
+        let times =
+            u64::try_from(earlier.iter().filter(|&&other| other == mask).count()).unwrap_or(0);
         earlier.push(mask);
         let id = mask | times << keys.len();
         let places = (0..keys.len()).filter(|&key| member[key]).collect::<Vec<_>>();
@@ -193,4 +198,3 @@ fn padded(
     }
     build::project(branch, exprs)
 }
-

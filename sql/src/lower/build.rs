@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::physical_expr::ScalarFunctionExpr;
-use millstream_engine::plan::{Expr, FilterProject, PlanNode, Properties, RankFunction, StreamPlan, TopN};
+use millstream_engine::plan::{
+    Expr, FilterProject, PlanNode, Properties, RankFunction, StreamPlan, TopN,
+};
 
 use crate::error::Result;
 use crate::expr::{all_columns, column_of, count_columns, replace_columns};
@@ -13,7 +15,8 @@ use crate::functions::window::gives_window_end;
 /// Keeps rows that satisfy a predicate.
 pub(super) fn filter(input: StreamPlan, predicate: Expr) -> Result<StreamPlan> {
     // Below a projection, when that needs no expression to be computed twice or for rows that the filter drops.
-    if let PlanNode::FilterProject(FilterProject { predicate: None, exprs: Some(exprs) }) = &input.node
+    if let PlanNode::FilterProject(FilterProject { predicate: None, exprs: Some(exprs) }) =
+        &input.node
         && let Some(fused) = substitute(&[&predicate], exprs)?
     {
         let (below, exprs) = (input.inputs[0].clone(), exprs.clone());
@@ -33,7 +36,11 @@ pub(super) fn project(input: StreamPlan, exprs: Vec<(Expr, String)>) -> Result<S
             if let Some(fused) = substitute(&outer, inner)? {
                 let names = exprs.into_iter().map(|(_, name)| name);
                 let (below, predicate) = (input.inputs[0].clone(), predicate.clone());
-                return filter_project(below, predicate, Some(fused.into_iter().zip(names).collect()));
+                return filter_project(
+                    below,
+                    predicate,
+                    Some(fused.into_iter().zip(names).collect()),
+                );
             }
             filter_project(input, None, Some(exprs))
         }

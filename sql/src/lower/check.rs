@@ -28,7 +28,9 @@ pub(super) fn refuse_changing_functions(plan: &LogicalPlan) -> Result<()> {
         None => Ok(()),
         Some((name, Volatility::Volatile)) => {
             Err(SqlError::unsupported(format!("function {name}() in a continuous query"))
-                .with_hint("Its value differs at each call, so that the view could not be kept right."))
+                .with_hint(
+                    "Its value differs at each call, so that the view could not be kept right.",
+                ))
         }
         Some((name, _)) => {
             Err(SqlError::unsupported(format!("function {name}() in a continuous query"))
@@ -72,7 +74,9 @@ fn refuse_not_in(conjunct: &Expr, filter: &Filter) -> DataFusionResult<()> {
         let right_nullable = right.first().is_none_or(|field| field.is_nullable());
         if (within.negated || negated) && (left_nullable || right_nullable) {
             let error = SqlError::unsupported("NOT IN (SELECT ...) beside OR, where NULLs may be");
-            return Err(DataFusionError::from(error.with_hint("NOT EXISTS (SELECT ...) can be used.")));
+            return Err(DataFusionError::from(
+                error.with_hint("NOT EXISTS (SELECT ...) can be used."),
+            ));
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

@@ -42,10 +42,11 @@ pub(super) fn emit_on_close(plan: StreamPlan) -> Result<StreamPlan> {
 }
 
 fn no_window() -> SqlError {
-    SqlError::new("0A000", "EMIT ON WINDOW CLOSE needs an aggregate or Top-N by window_end").with_hint(
-        "Group by window_end of TUMBLE, HOP or CUMULATE over a time column with a WATERMARK, \
+    SqlError::new("0A000", "EMIT ON WINDOW CLOSE needs an aggregate or Top-N by window_end")
+        .with_hint(
+            "Group by window_end of TUMBLE, HOP or CUMULATE over a time column with a WATERMARK, \
          with nothing but filters and projections above.",
-    )
+        )
 }
 
 /// Drops late rows as far below as the column of window ends goes.
@@ -56,7 +57,8 @@ fn drop_late(plan: StreamPlan, column: usize) -> Result<StreamPlan> {
                 None => Some(column),
                 Some(exprs) => column_of(&exprs[column].0),
             };
-            match below.filter(|below| plan.inputs[0].properties.watermark_columns.contains(below)) {
+            match below.filter(|below| plan.inputs[0].properties.watermark_columns.contains(below))
+            {
                 None => None,
                 Some(below) => {
                     let input = drop_late(plan.inputs[0].clone(), below)?;

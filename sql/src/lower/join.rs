@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use datafusion::physical_expr::expressions::{binary, is_null};
 use datafusion_common::{JoinType, NullEquality};
 use datafusion_expr::{Expr, Operator};
-use datafusion::physical_expr::expressions::{binary, is_null};
 use millstream_engine::plan::{self, Join, JoinKind, StreamPlan};
 
 use super::projection::append;
@@ -91,7 +91,8 @@ impl Lowering<'_> {
         let (key, right_key, width) = (*key, *right_key, left.width);
         // Which kinds of value there are, NULL or not: at most two rows, sent to all tasks.
         let is_null_right = is_null(column(&right.plan.schema, right_key))?;
-        let kinds = build::project(right.plan.clone(), vec![(is_null_right, "is_null".to_string())])?;
+        let kinds =
+            build::project(right.plan.clone(), vec![(is_null_right, "is_null".to_string())])?;
         let kinds = kinds.aggregate(vec![0], vec![]);
         let all_left = left.plan.schema.fields().len();
         let no_match = left.plan.join(

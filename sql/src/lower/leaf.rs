@@ -52,9 +52,10 @@ impl Lowering<'_> {
                 Ok(physical(expr, &no_schema)?.evaluate(&one_row)?.into_array(1)?)
             };
             let columns = exprs.iter().map(value).collect::<Result<Vec<_>>>()?;
-            let cast = columns.iter().zip(schema.fields()).map(|(column, field)| {
-                Ok(arrow::compute::cast(column, field.data_type())?)
-            });
+            let cast = columns
+                .iter()
+                .zip(schema.fields())
+                .map(|(column, field)| Ok(arrow::compute::cast(column, field.data_type())?));
             Ok(RecordBatch::try_new(Arc::clone(&schema), cast.collect::<Result<_>>()?)?)
         };
         let rows = node.values.iter().map(row).collect::<Result<Vec<_>>>()?;
@@ -81,7 +82,8 @@ impl Lowering<'_> {
         }
         let input = self.node(&node.input, None)?;
         // Elements of a list of window ends are bounded as those are.
-        let bounded = columns.iter().copied().filter(|&column| has_bounded_elements(&input, column));
+        let bounded =
+            columns.iter().copied().filter(|&column| has_bounded_elements(&input, column));
         let bounded = bounded.collect::<Vec<_>>();
         let fields = node.schema.fields().iter();
         let shown = fields.map(|f| f.as_ref().clone().with_name(shown_name(f.name())));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_expr::expressions::cast;
-use datafusion_common::ScalarValue;
 use datafusion::sql::utils::UNNEST_PLACEHOLDER;
+use datafusion_common::ScalarValue;
 use datafusion_expr::expr::BinaryExpr;
 use datafusion_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion_expr::{Expr, Filter, LogicalPlan, Operator, Projection, Union};
@@ -56,9 +56,8 @@ impl Lowering<'_> {
             let input = self.node(input, None)?;
             inputs.push(aligned(input, schema)?);
         }
-        let nullable = |index: usize| {
-            inputs.iter().any(|input| input.schema.field(index).is_nullable())
-        };
+        let nullable =
+            |index: usize| inputs.iter().any(|input| input.schema.field(index).is_nullable());
         let field = |(index, field): (usize, &Arc<Field>)| {
             let nullable = nullable(index);
             Arc::new(field.as_ref().clone().with_nullable(nullable))

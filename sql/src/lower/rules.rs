@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::execution::session_state::SessionState;
 use datafusion::functions_window::row_number::row_number_udwf;
+use datafusion::optimizer::analyzer::function_rewrite::ApplyFunctionRewrites;
 use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::optimizer::{
@@ -20,23 +21,26 @@ use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::Transformed;
 use datafusion_common::{Column, DFSchema, Result as DataFusionResult};
 use datafusion_expr::expr::{Sort as SortExpr, WindowFunction, WindowFunctionParams};
+use datafusion_expr::expr_rewriter::FunctionRewrite;
 use datafusion_expr::{
     Distinct, DistinctOn, Expr, LogicalPlan, LogicalPlanBuilder, Union, Window, WindowFrame,
     WindowFunctionDefinition, cast, lit,
 };
 
-use super::{check, set_operation};
+use super::{check, grouping, lateral, set_operation};
 use crate::error::Result;
+use crate::functions::semantics::PostgresSemantics;
 
 /// Checks, analyzes and optimizes a query that is to be continuous. Takes the plan as the SQL planner gave it: the
 /// optimizer replaces `now()` by a constant.
 pub(crate) fn optimize_streaming(state: &SessionState, plan: LogicalPlan) -> Result<LogicalPlan> {
     check::refuse_changing_functions(&plan)?;
-    let mut analyzer = Analyzer::with_rules(rules(vec![Arc::new(Meaning { streaming: true })]));
-    analyzer.function_rewrites = state.analyzer().function_rewrites().to_vec();
+    let analyzer = Analyzer::with_rules(rules(true));
     let plan = analyzer.execute_and_check(plan, state.config_options(), |_, _| {})?;
-    let kept = |rule: &&Arc<dyn OptimizerRule + Send + Sync>| !NOT_FOR_STREAMS.contains(&rule.name());
-    let optimizer = Optimizer::with_rules(state.optimizers().iter().filter(kept).cloned().collect());
+    let kept =
+        |rule: &&Arc<dyn OptimizerRule + Send + Sync>| !NOT_FOR_STREAMS.contains(&rule.name());
+    let optimizer =
+        Optimizer::with_rules(state.optimizers().iter().filter(kept).cloned().collect());
     Ok(optimizer.optimize(plan, state, |_, _| {})?)
 }
 
@@ -56,20 +60,27 @@ const TOTAL_ORDER: &str = "total_order";
 
 /// The analyzer rules of one-shot queries.
 pub(crate) fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    rules(vec![Arc::new(Meaning { streaming: false })])
+    rules(false)
 }
 
-/// What one-shot queries need beside DataFusion's optimizer rules, at their end.
-pub(crate) fn last_optimizer_rule() -> Arc<dyn OptimizerRule + Send + Sync> {
-    Arc::new(TotalOrder)
+/// The optimizer rules of one-shot queries: DataFusion's and ours.
+pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    // Sums partial sums, whose type is another than that of what was to be summed.
+    rules.retain(|rule| rule.name() != "single_distinct_aggregation_to_group_by");
+    rules.push(Arc::new(TotalOrder));
+    rules
 }
 
-fn rules(
-    mut first: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
-) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
-    first.push(Arc::new(ResolveGroupingFunction::new()));
-    first.push(Arc::new(TypeCoercion::new()));
-    first
+fn rules(streaming: bool) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let semantics =
+        vec![Arc::new(PostgresSemantics::new()) as Arc<dyn FunctionRewrite + Send + Sync>];
+    vec![
+        Arc::new(Meaning { streaming }),
+        Arc::new(ApplyFunctionRewrites::new(semantics)),
+        Arc::new(ResolveGroupingFunction::new()),
+        Arc::new(TypeCoercion::new()),
+    ]
 }
 
 /// Gives constructs PostgreSQL's meaning where DataFusion's plan has another.
@@ -94,6 +105,11 @@ impl AnalyzerRule for Meaning {
                 Ok(Transformed::yes(LogicalPlan::Unnest(unnest)))
             }
             LogicalPlan::Union(union) => float_columns(union),
+            LogicalPlan::Aggregate(aggregate) => grouping::compute_keys(aggregate),
+            LogicalPlan::Join(join) => Ok(match lateral::flatten(&join)? {
+                Some(flat) => Transformed::yes(flat),
+                None => Transformed::no(LogicalPlan::Join(join)),
+            }),
             other => Ok(Transformed::no(other)),
         })?;
         if self.streaming {
@@ -111,9 +127,11 @@ fn float_columns(union: Union) -> DataFusionResult<Transformed<LogicalPlan>> {
     };
     let width = union.inputs.first().map_or(0, |input| input.schema().fields().len());
     let is_regular = union.inputs.iter().all(|input| input.schema().fields().len() == width);
-    let is_mixed = |column: &usize| {
-        types(*column).any(DataType::is_floating) && types(*column).any(DataType::is_decimal)
-    };
+    // Integers, too: a union of them and floats has the type of its first input until types are coerced, and a
+    // numeric beside it would win.
+    let is_other = |data_type: &DataType| data_type.is_numeric() && !data_type.is_floating();
+    let is_mixed =
+        |column: &usize| types(*column).any(DataType::is_floating) && types(*column).any(is_other);
     let mixed = (0..width).filter(|column| is_regular && is_mixed(column)).collect::<Vec<_>>();
     if mixed.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Union(union)));
@@ -121,7 +139,7 @@ fn float_columns(union: Union) -> DataFusionResult<Transformed<LogicalPlan>> {
     let widened = |input: &Arc<LogicalPlan>| {
         let exprs = input.schema().iter().enumerate().map(|(place, (qualifier, field))| {
             let column = Expr::Column(Column::from((qualifier, field)));
-            if mixed.contains(&place) && field.data_type().is_decimal() {
+            if mixed.contains(&place) && is_other(field.data_type()) {
                 cast(column, DataType::Float64).alias_qualified(qualifier.cloned(), field.name())
             } else {
                 column
@@ -149,7 +167,8 @@ fn first_of_group(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
     };
     let fun = WindowFunctionDefinition::WindowUDF(row_number_udwf());
     let number = Expr::WindowFunction(Box::new(WindowFunction { fun, params }));
-    let numbered = LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).window([number])?.build()?;
+    let numbered =
+        LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).window([number])?.build()?;
     let rank = numbered.schema().columns().into_iter().next_back().map(Expr::Column);
     let first = rank.map_or_else(|| lit(true), |rank| rank.eq(lit(1u64)));
     let named = select_expr.into_iter().zip(schema.iter()).map(|(expr, (qualifier, field))| {
@@ -157,6 +176,9 @@ fn first_of_group(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
     });
     LogicalPlanBuilder::from(numbered).filter(first)?.project(named.collect::<Vec<_>>())?.build()
 }
+
+/// A limit that no result reaches.
+const ALL_ROWS: i64 = 1 << 48;
 
 /// Breaks ties by all columns, ascending, NULLs first, as the engine does.
 #[derive(Debug)]
@@ -180,6 +202,18 @@ impl OptimizerRule for TotalOrder {
             LogicalPlan::Sort(mut sort) if sort.fetch.is_some() => {
                 let added = break_ties(&mut sort.expr, &[], sort.input.schema());
                 Ok(Transformed::new_transformed(LogicalPlan::Sort(sort), added))
+            }
+            // The physical optimizer moves another order wanted above through an OFFSET without LIMIT.
+            LogicalPlan::Limit(mut limit) if limit.fetch.is_none() && limit.skip.is_some() => {
+                let LogicalPlan::Sort(sort) = limit.input.as_ref() else {
+                    return Ok(Transformed::no(LogicalPlan::Limit(limit)));
+                };
+                let mut sort = sort.clone();
+                sort.fetch = usize::try_from(ALL_ROWS).ok();
+                break_ties(&mut sort.expr, &[], sort.input.schema());
+                limit.input = Arc::new(LogicalPlan::Sort(sort));
+                limit.fetch = Some(Box::new(lit(ALL_ROWS)));
+                Ok(Transformed::yes(LogicalPlan::Limit(limit)))
             }
             LogicalPlan::Window(window) => {
                 let Window { input, mut window_expr, schema } = window;

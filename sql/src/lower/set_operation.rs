@@ -13,11 +13,11 @@ use datafusion_common::{
     Column, DFSchemaRef, DataFusionError, JoinType, NullEquality, Result as DataFusionResult,
 };
 use datafusion_expr::expr::{WindowFunction, WindowFunctionParams};
+use datafusion_expr::type_coercion::binary::type_union_coercion;
 use datafusion_expr::{
     Distinct, Expr, Extension, Join, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNodeCore,
     WindowFrame, WindowFunctionDefinition, cast,
 };
-use datafusion_expr::type_coercion::binary::type_union_coercion;
 use millstream_engine::plan::{SetKind, SetOperation, StreamPlan};
 
 use super::Lowering;
@@ -58,7 +58,12 @@ impl UserDefinedLogicalNodeCore for SetOperationNode {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}{}", UserDefinedLogicalNodeCore::name(self), if self.all { " All" } else { "" })
+        write!(
+            f,
+            "{}{}",
+            UserDefinedLogicalNodeCore::name(self),
+            if self.all { " All" } else { "" }
+        )
     }
 
     fn with_exprs_and_inputs(
@@ -110,7 +115,9 @@ fn sides(
         let common = common_float(left_type, right_type);
         common.or_else(|| type_union_coercion(left_type, right_type)).ok_or_else(|| {
             let (left, right) = (left.data_type(), right.data_type());
-            DataFusionError::Plan(format!("EXCEPT or INTERSECT types {left} and {right} cannot be matched"))
+            DataFusionError::Plan(format!(
+                "EXCEPT or INTERSECT types {left} and {right} cannot be matched"
+            ))
         })
     });
     let types = types.collect::<DataFusionResult<Vec<_>>>()?;

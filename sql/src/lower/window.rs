@@ -15,9 +15,9 @@ impl Lowering<'_> {
         let mut plan = self.node(&node.input, None)?;
         let width = plan.schema.fields().len();
         let bounded = hint.and_then(|hint| match hint.bound {
-            Bound::Rank { column, first, last } => {
-                (width..width + node.window_expr.len()).contains(&column).then_some((column, first, last))
-            }
+            Bound::Rank { column, first, last } => (width..width + node.window_expr.len())
+                .contains(&column)
+                .then_some((column, first, last)),
             Bound::Limit { .. } => None,
         });
         // The bounded one last: the others rank all rows.

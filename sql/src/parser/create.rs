@@ -31,11 +31,7 @@ pub(super) fn parse_create(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parse
     }
 }
 
-fn parse_relation(
-    parser: &mut Parser<'_>,
-    or_replace: bool,
-    temporary: bool,
-) -> Parsed<Command> {
+fn parse_relation(parser: &mut Parser<'_>, or_replace: bool, temporary: bool) -> Parsed<Command> {
     let kind = if take(parser, &["TABLE"]) {
         CreateKind::Table
     } else {
@@ -70,11 +66,7 @@ fn parse_relation(
     })))
 }
 
-fn parse_view(
-    parser: &mut Parser<'_>,
-    or_replace: bool,
-    emit: Option<Emit>,
-) -> Parsed<Command> {
+fn parse_view(parser: &mut Parser<'_>, or_replace: bool, emit: Option<Emit>) -> Parsed<Command> {
     let materialized = take(parser, &["MATERIALIZED"]);
     expect(parser, "VIEW")?;
     let if_not_exists = take(parser, &["IF", "NOT", "EXISTS"]);
@@ -90,6 +82,7 @@ fn parse_view(
     if take(parser, &["WITH", "NO", "DATA"]) {
         return Err(unsupported("WITH NO DATA"));
     }
+    parser.consume_token(&Token::SemiColon);
     if word_at(parser, 0) == "WITH" {
         with.extend(parse_with(parser)?);
     }
@@ -125,6 +118,8 @@ fn parse_sink(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command> {
 /// APPEND ONLY, ON CONFLICT, INCLUDE, WITH (...), FORMAT ... ENCODE ..., in any order.
 fn parse_options(parser: &mut Parser<'_>) -> Parsed<TableOptions> {
     let mut options = TableOptions::default();
+    // Where the options follow a query: see `tokens::end_query_before_options`.
+    parser.consume_token(&Token::SemiColon);
     loop {
         match word_at(parser, 0).as_str() {
             "APPEND" => {

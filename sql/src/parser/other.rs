@@ -121,8 +121,14 @@ pub(super) fn parse_explain(parser: &mut Parser<'_>, emit: Option<Emit>) -> Pars
                 "analyze" => explain.0 = on,
                 "verbose" => explain.1 = on,
                 "costs" | "timing" | "buffers" | "summary" | "settings" | "wal" => {}
-                "format" if option.arg.as_ref().is_some_and(|arg| arg.to_string().eq_ignore_ascii_case("text")) => {}
-                other => return Err(super::columns::unsupported(&format!("EXPLAIN option {other}"))),
+                "format"
+                    if option
+                        .arg
+                        .as_ref()
+                        .is_some_and(|arg| arg.to_string().eq_ignore_ascii_case("text")) => {}
+                other => {
+                    return Err(super::columns::unsupported(&format!("EXPLAIN option {other}")));
+                }
             }
         }
     } else {
@@ -142,10 +148,7 @@ pub(super) fn parse_subscribe(parser: &mut Parser<'_>, emit: Option<Emit>) -> Pa
     Ok(Command::Subscribe(parse_subscribe_target(parser, emit)?))
 }
 
-fn parse_subscribe_target(
-    parser: &mut Parser<'_>,
-    emit: Option<Emit>,
-) -> Parsed<SubscribeTarget> {
+fn parse_subscribe_target(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<SubscribeTarget> {
     expect(parser, "SUBSCRIBE")?;
     take(parser, &["TO"]);
     if parser.consume_token(&Token::LParen) {

@@ -32,7 +32,9 @@ fn create_table_takes_everything() {
     };
     assert_eq!(create.columns.len(), 6);
     assert!(create.if_not_exists && create.options.append_only);
-    assert!(create.columns[0].not_null && create.columns[1].not_null && !create.columns[2].not_null);
+    assert!(
+        create.columns[0].not_null && create.columns[1].not_null && !create.columns[2].not_null
+    );
     assert!(create.columns[4].generated.is_some() && create.columns[4].data_type.is_none());
     assert_eq!(create.watermark.unwrap().0.value, "ts");
     assert_eq!(create.options.with["retention"], "7 days");
@@ -78,15 +80,17 @@ fn views_sinks_and_emit() {
         panic!("not a sink")
     };
     assert!(matches!(sink.input, SinkInput::From(_)));
-    let Command::CreateSink(sink) =
-        one("CREATE SINK k AS SELECT * FROM v WITH (connector='file', path='x') FORMAT PLAIN ENCODE JSON")
-    else {
+    let Command::CreateSink(sink) = one(
+        "CREATE SINK k AS SELECT * FROM v WITH (connector='file', path='x') FORMAT PLAIN ENCODE JSON",
+    ) else {
         panic!("not a sink")
     };
     assert!(matches!(sink.input, SinkInput::Query(_)) && sink.options.with["format"] == "json");
     // A column may be called so.
     assert!(matches!(one("SELECT emit FROM t"), Command::Query(query) if query.emit.is_none()));
-    assert!(matches!(one("SELECT * FROM t EMIT CHANGES"), Command::Query(query) if query.emit == Some(Emit::Changes)));
+    assert!(
+        matches!(one("SELECT * FROM t EMIT CHANGES"), Command::Query(query) if query.emit == Some(Emit::Changes))
+    );
     assert_eq!(error("SELECT * FROM (SELECT 1 EMIT ON WINDOW CLOSE) x").sqlstate, "0A000");
     let refused = error("CREATE MATERIALIZED VIEW v AS SELECT 1 EMIT PERIODIC INTERVAL '1 s'");
     assert_eq!((refused.sqlstate, refused.position), ("0A000", Some(40)));
@@ -128,7 +132,10 @@ fn other_statements() {
         ("ROLLBACK TO SAVEPOINT x", "ROLLBACK"),
         ("FETCH FORWARD 10 FROM c", "FETCH"),
         ("MOVE FORWARD 3 IN c", "MOVE"),
-        ("INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = EXCLUDED.b RETURNING a", "INSERT"),
+        (
+            "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET b = EXCLUDED.b RETURNING a",
+            "INSERT",
+        ),
         ("DISCARD ALL", "DISCARD ALL"),
         ("UNLISTEN *", "UNLISTEN"),
         ("CREATE SCHEMA IF NOT EXISTS x", "CREATE SCHEMA"),

@@ -57,7 +57,34 @@ pub(super) fn preprocess(
         buffer.push(token);
         kept.append(&mut buffer);
     }
+    end_query_before_options(&mut kept);
     Ok((kept, emit))
+}
+
+/// Ends the query of a CREATE by a semicolon where its options begin: in `FROM t WITH (...)` sqlparser would take them
+/// for the hints of another dialect.
+fn end_query_before_options(tokens: &mut Vec<TokenWithSpan>) {
+    if !tokens.first().is_some_and(|first| is_word(first, "CREATE")) {
+        return;
+    }
+    let (mut depth, mut in_query, mut options) = (0, false, None);
+    for (at, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ if depth > 0 => {}
+            _ if is_word(token, "AS") => in_query = true,
+            _ if in_query && is_word(token, "WITH") => {
+                let opens = tokens.get(at + 1).is_some_and(|next| next.token == Token::LParen);
+                options = options.or(opens.then_some(at));
+            }
+            _ => {}
+        }
+    }
+    if let Some(at) = options {
+        let span = tokens[at].span;
+        tokens.insert(at, TokenWithSpan { token: Token::SemiColon, span });
+    }
 }
 
 /// Whether the next token would be the first argument of a window function.
@@ -76,9 +103,10 @@ fn take_emit(
     text: &TextMap<'_>,
 ) -> Result<(Vec<TokenWithSpan>, Option<Emit>)> {
     let starts = |at: usize, words: &[&str]| {
-        words.iter().enumerate().all(|(n, word)| {
-            tokens.get(at + n).is_some_and(|token| is_word(token, word))
-        })
+        words
+            .iter()
+            .enumerate()
+            .all(|(n, word)| tokens.get(at + n).is_some_and(|token| is_word(token, word)))
     };
     let clauses: [(&[&str], Emit); 4] = [
         (&["EMIT", "ON", "WINDOW", "CLOSE"], Emit::OnWindowClose),

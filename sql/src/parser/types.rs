@@ -19,7 +19,8 @@ pub(crate) fn parse_type(parser: &mut Parser<'_>) -> Parsed<DataType> {
 
 /// `closing`: angle brackets closed ahead of time, since `>>` is one token.
 fn parse_nested(parser: &mut Parser<'_>, closing: &mut usize) -> Parsed<DataType> {
-    let is_struct = word_at(parser, 0) == "STRUCT" && parser.peek_nth_token_ref(1).token == Token::Lt;
+    let is_struct =
+        word_at(parser, 0) == "STRUCT" && parser.peek_nth_token_ref(1).token == Token::Lt;
     if !is_struct {
         return parser.parse_data_type();
     }

@@ -98,7 +98,9 @@ fn figure(expr: &Expr) -> Option<String> {
             let name = function.name.0.last()?.as_ident()?;
             Some(fold(name))
         }
-        Expr::Cast { expr, data_type, .. } => figure(expr).or_else(|| Some(type_label(&data_type.to_string()))),
+        Expr::Cast { expr, data_type, .. } => {
+            figure(expr).or_else(|| Some(type_label(&data_type.to_string())))
+        }
         Expr::TypedString(typed) => Some(type_label(&typed.data_type.to_string())),
         Expr::Case { .. } => Some("case".to_string()),
         Expr::Exists { .. } => Some("exists".to_string()),
@@ -171,7 +173,9 @@ mod tests {
     #[test]
     fn columns_are_named_as_in_postgres() {
         assert_eq!(
-            names("select 1, 'a', count(*), x::int, '1'::int, case when a then b end, a.b, t.x as y"),
+            names(
+                "select 1, 'a', count(*), x::int, '1'::int, case when a then b end, a.b, t.x as y"
+            ),
             ["?column?", "?column?\u{1}2", "count", "x", "int4", "case", "a.b", "y"]
         );
         assert_eq!(names("select id, id, sum(v), sum(w)"), ["id", "id\u{1}2", "sum", "sum\u{1}2"]);

@@ -87,7 +87,9 @@ static FUNCTIONS: &[(&str, Gives, Call)] = &[
     ("pg_my_temp_schema", Gives::Int, zero),
     ("pg_stat_get_numscans", Gives::Int, zero),
     ("quote_ident", Gives::Text, quote_ident),
-    ("to_regclass", Gives::Int, |catalog, values| Ok(ScalarValue::Int64(regclass(catalog, values)))),
+    ("to_regclass", Gives::Int, |catalog, values| {
+        Ok(ScalarValue::Int64(regclass(catalog, values)))
+    }),
     ("regclass_oid", Gives::Int, regclass_oid),
     ("regclass_name", Gives::Text, regclass_name),
     ("pg_advisory_unlock_all", Gives::Text, |_, _| Ok(text(""))),
@@ -266,9 +268,10 @@ fn size_pretty(_: &Catalog, values: &[ScalarValue]) -> DfResult<ScalarValue> {
 
 fn quote_ident(_: &Catalog, values: &[ScalarValue]) -> DfResult<ScalarValue> {
     let quoted = string(values.first()).map(|name| {
-        let plain = name.chars().enumerate().all(|(at, c)| {
-            c == '_' || c.is_ascii_lowercase() || (at > 0 && c.is_ascii_digit())
-        });
+        let plain = name
+            .chars()
+            .enumerate()
+            .all(|(at, c)| c == '_' || c.is_ascii_lowercase() || (at > 0 && c.is_ascii_digit()));
         match plain && !name.is_empty() {
             true => name,
             false => format!("\"{}\"", name.replace('"', "\"\"")),
@@ -283,11 +286,13 @@ fn regclass(catalog: &Catalog, values: &[ScalarValue]) -> Option<i64> {
     if let Ok(number) = name.parse::<i64>() {
         return Some(number);
     }
-    let parts: Vec<String> =
-        name.split('.').map(|part| match part.strip_prefix('"').and_then(|p| p.strip_suffix('"')) {
+    let parts: Vec<String> = name
+        .split('.')
+        .map(|part| match part.strip_prefix('"').and_then(|p| p.strip_suffix('"')) {
             Some(quoted) => quoted.to_string(),
             None => part.to_lowercase(),
-        }).collect();
+        })
+        .collect();
     catalog.find(&parts, &[PUBLIC.to_string()]).map(|relation| oids::relation(relation.id))
 }
 

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Join, JoinConstraint,
     JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem, SetExpr, TableAlias,
-    TableFactor, TableWithJoins, Value, VisitMut, VisitorMut, visit_expressions,
+    TableFactor, TableWithJoins, Value, Visit, VisitMut, Visitor, VisitorMut, visit_expressions,
 };
 
 use crate::catalog::system;
@@ -90,9 +90,9 @@ impl Surface<'_> {
                     _ => Err(SqlError::unsupported(format!("collation \"{name}\""))),
                 }
             }
-            Expr::Cast { expr, data_type, kind: CastKind::Cast | CastKind::DoubleColon, .. } => {
-                Ok(reg_cast(expr, data_type))
-            }
+            Expr::Cast {
+                expr, data_type, kind: CastKind::Cast | CastKind::DoubleColon, ..
+            } => Ok(reg_cast(expr, data_type)),
             _ => Ok(None),
         }
     }
@@ -114,7 +114,8 @@ impl Surface<'_> {
                 Ok(Some(Expr::value(value)))
             }
             ("current_schemas", FunctionArguments::List(list)) => {
-                let implicit = list.args.iter().any(|arg| arg.to_string().eq_ignore_ascii_case("true"));
+                let implicit =
+                    list.args.iter().any(|arg| arg.to_string().eq_ignore_ascii_case("true"));
                 let own = implicit.then(|| "pg_catalog".to_string());
                 Ok(Some(texts_array(own.into_iter().chain(self.settings.search_path()).collect())))
             }
@@ -128,13 +129,15 @@ impl Surface<'_> {
     /// `(SELECT x FROM catalog relations WHERE about this row)` among the output columns becomes a left join: these
     /// relations have at most one such row.
     fn join_subqueries(&mut self, select: &mut Select) {
-        let plain = matches!(&select.group_by, GroupByExpr::Expressions(exprs, _) if exprs.is_empty());
+        let plain =
+            matches!(&select.group_by, GroupByExpr::Expressions(exprs, _) if exprs.is_empty());
         if !plain || select.from.is_empty() || select.having.is_some() {
             return;
         }
         let mut joins = Vec::new();
         for item in &mut select.projection {
-            let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
+            let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item
+            else {
                 continue;
             };
             let Expr::Subquery(query) = expr else { continue };
@@ -176,7 +179,8 @@ impl Surface<'_> {
         let mut renamed: HashMap<String, Ident> = HashMap::new();
         let mut factors = Vec::new();
         for table in &select.from {
-            let TableFactor::Table { name, alias: Some(alias), args: None, .. } = &table.relation else {
+            let TableFactor::Table { name, alias: Some(alias), args: None, .. } = &table.relation
+            else {
                 return None;
             };
             let known = system::find(&fold_name(name))?;
@@ -187,7 +191,8 @@ impl Surface<'_> {
             renamed.insert(fold(&alias.name), new.clone());
             let mut factor = table.relation.clone();
             if let TableFactor::Table { alias, .. } = &mut factor {
-                *alias = Some(TableAlias { explicit: true, name: new, columns: Vec::new(), at: None });
+                *alias =
+                    Some(TableAlias { explicit: true, name: new, columns: Vec::new(), at: None });
             }
             factors.push(factor);
         }
@@ -215,13 +220,7 @@ fn only_qualified(expr: &Expr) -> bool {
         Expr::Identifier(_) | Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
             ControlFlow::Break(())
         }
-        Expr::Function(function) => {
-            let name = fold_name(&function.name).pop().unwrap_or_default();
-            match name.as_str() {
-                "count" | "min" | "max" | "sum" | "string_agg" | "array_agg" => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
+        Expr::Function(function) if is_aggregate(function) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     });
     found.is_continue()
@@ -349,7 +348,8 @@ fn prune_body(body: &mut SetExpr) -> bool {
                 return false;
             }
             for item in &mut select.projection {
-                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                {
                     let name = super::names::column_name(expr);
                     let alias = match item {
                         SelectItem::ExprWithAlias { alias, .. } => alias.clone(),
@@ -383,41 +383,76 @@ fn is_over_nothing(select: &Select) -> bool {
     if !plain || !only_columns {
         return false;
     }
-    let empty = |factor: &TableFactor| {
-        matches!(factor, TableFactor::Table { name, args: None, .. } if system::is_always_empty(&fold_name(name)))
+    let empty = |factor: &TableFactor| match factor {
+        TableFactor::Table { name, args: None, .. } => system::is_always_empty(&fold_name(name)),
+        _ => false,
     };
     select.from.iter().any(|table| {
         let inner_only = table.joins.iter().all(|join| {
-            matches!(join.join_operator,
-                JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
-                | JoinOperator::LeftOuter(_) | JoinOperator::Left(_))
+            matches!(
+                join.join_operator,
+                JoinOperator::Join(_)
+                    | JoinOperator::Inner(_)
+                    | JoinOperator::CrossJoin(_)
+                    | JoinOperator::LeftOuter(_)
+                    | JoinOperator::Left(_)
+            )
         });
         let inner = table.joins.iter().any(|join| {
-            matches!(join.join_operator,
-                JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_))
-                && empty(&join.relation)
+            matches!(
+                join.join_operator,
+                JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
+            ) && empty(&join.relation)
         });
         inner_only && (empty(&table.relation) || inner)
     })
 }
 
+/// Whether an output column is an aggregate of this SELECT itself, not of a sub-query in it.
 fn has_aggregate(item: &SelectItem) -> bool {
+    struct Finder {
+        depth: usize,
+    }
+    impl Visitor for Finder {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth += 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.depth -= 1;
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Function(function) if self.depth == 0 && is_aggregate(function) => {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
     let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
         return false;
     };
-    let found = visit_expressions(expr, |part: &Expr| match part {
-        Expr::Function(function) => {
-            let name = fold_name(&function.name).pop().unwrap_or_default();
-            let aggregates = [
-                "count", "sum", "min", "max", "avg", "string_agg", "array_agg", "bool_and", "bool_or",
-                "json_agg", "every",
-            ];
-            match aggregates.contains(&name.as_str()) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
-        }
-        _ => ControlFlow::Continue(()),
-    });
-    found.is_break()
+    expr.visit(&mut Finder { depth: 0 }).is_break()
+}
+
+fn is_aggregate(function: &Function) -> bool {
+    let name = fold_name(&function.name).pop().unwrap_or_default();
+    matches!(
+        name.as_str(),
+        "count"
+            | "sum"
+            | "min"
+            | "max"
+            | "avg"
+            | "string_agg"
+            | "array_agg"
+            | "bool_and"
+            | "bool_or"
+            | "every"
+            | "json_agg"
+            | "jsonb_agg"
+    )
 }

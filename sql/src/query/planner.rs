@@ -8,10 +8,12 @@ use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::catalog::{TableFunctionArgs, TableProvider};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DFSchema, DataFusionError, Result as DfResult, TableReference};
-use datafusion::datasource::provider_as_source;
 use datafusion::datasource::ViewTable;
+use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, RelationPlanner, TypePlanner};
+use datafusion::logical_expr::planner::{
+    ContextProvider, ExprPlanner, RelationPlanner, TypePlanner,
+};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
     AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource,
@@ -22,13 +24,13 @@ use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion::sql::sqlparser::ast::{self, Query};
 use parking_lot::Mutex;
 
-use super::{names, pg_surface};
 use super::reads::Reads;
 use super::tables::{RelationTable, SystemRelation};
+use super::{names, pg_surface};
 use crate::catalog::system::{self, SystemContext};
 use crate::catalog::{Catalog, Detail, Relation};
 use crate::error::{Result, SqlError, TextMap};
-use crate::parser::{name_location, fold_name};
+use crate::parser::{fold_name, name_location};
 use crate::rewrite::{self, Markers};
 use crate::types::Types;
 
@@ -119,9 +121,9 @@ impl Planner {
         parameters: &[Option<FieldRef>],
         text: &str,
     ) -> Result<LogicalPlan> {
-        let mut context =
-            PlannerContext::new().with_prepare_param_data_types(parameters.to_vec());
-        let planned = self.sql().sql_statement_to_plan_with_context(statement.clone(), &mut context);
+        let mut context = PlannerContext::new().with_prepare_param_data_types(parameters.to_vec());
+        let planned =
+            self.sql().sql_statement_to_plan_with_context(statement.clone(), &mut context);
         planned.map_err(|error| self.locate(&error, &statement, text))
     }
 
@@ -220,9 +222,10 @@ impl Planner {
 
 /// The plan with the columns' names of a schema.
 pub(crate) fn rename(plan: LogicalPlan, schema: &SchemaRef) -> DfResult<LogicalPlan> {
-    let same = plan.schema().iter().zip(schema.fields()).all(|((qualifier, field), wanted)| {
-        qualifier.is_none() && field.name() == wanted.name()
-    });
+    let same =
+        plan.schema().iter().zip(schema.fields()).all(|((qualifier, field), wanted)| {
+            qualifier.is_none() && field.name() == wanted.name()
+        });
     if same {
         return Ok(plan);
     }

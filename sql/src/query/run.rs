@@ -101,9 +101,10 @@ pub(crate) fn display_schema(schema: &SchemaRef) -> SchemaRef {
     if !marked {
         return Arc::clone(schema);
     }
-    let fields = schema.fields().iter().map(|field| {
-        field.as_ref().clone().with_name(names::display(field.name()))
-    });
+    let fields = schema
+        .fields()
+        .iter()
+        .map(|field| field.as_ref().clone().with_name(names::display(field.name())));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
@@ -160,9 +161,13 @@ pub(crate) fn relabel(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordB
         return Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?);
     }
     // The physical plan decided otherwise than the logical one: the rows say what they are.
-    let fields = batch.schema().fields().iter().zip(schema.fields()).map(|(field, wanted)| {
-        field.as_ref().clone().with_name(wanted.name()).with_nullable(true)
-    }).collect::<Vec<_>>();
+    let fields = batch
+        .schema()
+        .fields()
+        .iter()
+        .zip(schema.fields())
+        .map(|(field, wanted)| field.as_ref().clone().with_name(wanted.name()).with_nullable(true))
+        .collect::<Vec<_>>();
     let columns = batch.columns().to_vec();
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
 }
@@ -173,7 +178,9 @@ pub(crate) fn relabel(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordB
 /// 58P01 when it does not exist.
 pub(crate) async fn file_table(state: &SessionState, path: &str) -> Result<Arc<dyn TableProvider>> {
     let url = ListingTableUrl::parse(path)?;
-    let exists = path.contains(['*', '?', '[']) || path.contains("://") || std::path::Path::new(path).exists();
+    let exists = path.contains(['*', '?', '['])
+        || path.contains("://")
+        || std::path::Path::new(path).exists();
     if !exists {
         let text = format!("could not open file \"{path}\": No such file or directory");
         return Err(SqlError::new("58P01", text));

@@ -34,7 +34,8 @@ pub(crate) fn register(state: &mut SessionState, user: &str) {
         ("current_schema", PUBLIC.to_string()),
         ("version", version()),
     ];
-    let constants = constants.map(|(name, value)| (name, value, Signature::nullary(Volatility::Stable)));
+    let constants =
+        constants.map(|(name, value)| (name, value, Signature::nullary(Volatility::Stable)));
     // There is one role: whoever asks.
     let owner = ("pg_get_userbyid", user.to_string(), Signature::any(1, Volatility::Stable));
     for (name, value, signature) in constants.into_iter().chain([owner]) {

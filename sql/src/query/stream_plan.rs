@@ -60,7 +60,9 @@ pub(crate) fn output_schema(
         let name = columns.get(at).map_or_else(|| names::display(field.name()), String::as_str);
         if fields.iter().any(|known: &arrow::datatypes::Field| known.name() == name) {
             let text = format!("column \"{name}\" specified more than once");
-            return Err(SqlError::new("42701", text).with_hint("Give one of them another name: AS ..."));
+            return Err(
+                SqlError::new("42701", text).with_hint("Give one of them another name: AS ...")
+            );
         }
         fields.push(field.as_ref().clone().with_name(name));
     }

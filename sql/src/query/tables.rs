@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Constraint, Constraints, Result as DfResult};
@@ -49,6 +49,15 @@ impl RelationTable {
             defaults: HashMap::new(),
             reads: Arc::clone(reads),
         }
+    }
+
+    /// As the target of an INSERT, whose NULLs are refused when they are written.
+    #[must_use]
+    pub(crate) fn nullable(mut self) -> Self {
+        let fields = self.schema.fields().iter();
+        let fields = fields.map(|field| field.as_ref().clone().with_nullable(true));
+        self.schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        self
     }
 
     #[must_use]

@@ -4,11 +4,11 @@
 
 use std::ops::ControlFlow;
 
+use datafusion::sql::sqlparser::ast::GroupByExpr;
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArguments, Ident, ObjectName, ObjectNamePart, Select, VisitMut,
     VisitorMut,
 };
-use datafusion::sql::sqlparser::ast::GroupByExpr;
 
 use crate::error::{Result, SqlError};
 

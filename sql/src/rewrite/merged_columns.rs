@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, ExceptSelectItem, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, JoinConstraint, JoinOperator, ObjectName,
-    ObjectNamePart, Query, Select, SelectItem, TableFactor, VisitMut, VisitorMut,
-    WildcardAdditionalOptions,
+    ObjectNamePart, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, TableFactor,
+    VisitMut, VisitorMut, WildcardAdditionalOptions,
 };
 
 use crate::error::{Result, SqlError};
@@ -20,14 +20,12 @@ pub(super) fn rewrite(select: &mut Select) -> Result<()> {
     if !joins.clone().any(|join| merges(&join.join_operator)) {
         return Ok(());
     }
-    let joins_count = joins.count();
     let [from] = select.from.as_mut_slice() else {
         return Err(refused());
     };
     let [join] = from.joins.as_mut_slice() else {
         return Err(refused());
     };
-    debug_assert_eq!(joins_count, 1, "one table and one join");
     let (Some(left), Some(right)) = (alias(&from.relation), alias(&join.relation)) else {
         return Err(refused());
     };
@@ -101,6 +99,16 @@ fn qualified(table: &Ident, column: &Ident) -> Expr {
     Expr::CompoundIdentifier(vec![table.clone(), column.clone()])
 }
 
+fn has_options(options: &WildcardAdditionalOptions) -> bool {
+    let WildcardAdditionalOptions { opt_ilike, opt_exclude, opt_except, .. } = options;
+    let WildcardAdditionalOptions { opt_replace, opt_rename, .. } = options;
+    opt_ilike.is_some()
+        || opt_exclude.is_some()
+        || opt_except.is_some()
+        || opt_replace.is_some()
+        || opt_rename.is_some()
+}
+
 /// Puts `coalesce(l.k, r.k)` in the place of `k`.
 struct Merge {
     names: Vec<Ident>,
@@ -112,9 +120,8 @@ struct Merge {
 
 impl Merge {
     fn merged(&self, name: &Ident) -> Expr {
-        let argument = |table: &Ident| {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(qualified(table, name)))
-        };
+        let argument =
+            |table: &Ident| FunctionArg::Unnamed(FunctionArgExpr::Expr(qualified(table, name)));
         Expr::Function(Function {
             name: ObjectName(vec![ObjectNamePart::Identifier(Ident::new("coalesce"))]),
             uses_odbc_syntax: false,
@@ -138,16 +145,26 @@ impl Merge {
     /// One item of the select list; `*` becomes several.
     fn item(&mut self, mut item: SelectItem, out: &mut Vec<SelectItem>) -> Result<()> {
         match &mut item {
-            SelectItem::Wildcard(options) if *options == WildcardAdditionalOptions::default() => {
+            SelectItem::Wildcard(options) if !has_options(options) => {
                 for name in &self.names {
                     let expr = self.merged(name);
                     out.push(SelectItem::ExprWithAlias { expr, alias: name.clone() });
                 }
                 if let [first, rest @ ..] = self.names.as_slice() {
                     let (first_element, additional_elements) = (first.clone(), rest.to_vec());
-                    options.opt_except =
-                        Some(ExceptSelectItem { first_element, additional_elements });
+                    let except = ExceptSelectItem { first_element, additional_elements };
+                    let options = || WildcardAdditionalOptions {
+                        opt_except: Some(except.clone()),
+                        ..WildcardAdditionalOptions::default()
+                    };
+                    // Without qualifier, the excepted name would be ambiguous.
+                    for table in [&self.left, &self.right] {
+                        let name = ObjectName(vec![ObjectNamePart::Identifier(table.clone())]);
+                        let kind = SelectItemQualifiedWildcardKind::ObjectName(name);
+                        out.push(SelectItem::QualifiedWildcard(kind, options()));
+                    }
                 }
+                return Ok(());
             }
             SelectItem::Wildcard(_) => return Err(refused()),
             SelectItem::UnnamedExpr(Expr::Identifier(name)) if self.is_merged(name) => {

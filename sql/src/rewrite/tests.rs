@@ -45,7 +45,9 @@ fn flink_spelling_has_window_time() {
 
 #[test]
 fn windows_in_sub_queries_and_over_them() {
-    let text = rewritten("SELECT (SELECT count(*) FROM HOP((SELECT * FROM s), ts, INTERVAL '1 s', INTERVAL '2 s'))");
+    let text = rewritten(
+        "SELECT (SELECT count(*) FROM HOP((SELECT * FROM s), ts, INTERVAL '1 s', INTERVAL '2 s'))",
+    );
     assert!(text.contains("unnest(hop_ends(ts, INTERVAL '1 s', INTERVAL '2 s'))"), "{text}");
     assert!(text.contains("FROM (SELECT * FROM s)"), "{text}");
 }

@@ -202,7 +202,9 @@ fn table(expr: &Expr) -> Option<String> {
 /// `ts`, or `DESCRIPTOR(ts)`; and which of them.
 fn time_column(expr: &Expr) -> Option<(String, bool)> {
     match expr {
-        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case("descriptor") => {
+        Expr::Function(function)
+            if function.name.to_string().eq_ignore_ascii_case("descriptor") =>
+        {
             match arguments(function)? {
                 [FunctionArg::Unnamed(FunctionArgExpr::Expr(column))] => {
                     Some((column.to_string(), true))

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
+use arrow::datatypes::{Field, FieldRef};
+use datafusion::common::ParamValues;
 use datafusion::common::ScalarValue;
 use datafusion::common::metadata::ScalarAndMetadata;
-use datafusion::common::ParamValues;
 use datafusion::logical_expr::LogicalPlan;
-use arrow::datatypes::{Field, FieldRef};
 use millstream_engine::plan::RelationId;
-use millstream_engine::{ChangeBatch, OnConflict, TableChange};
+use millstream_engine::{ChangeBatch, Committed, OnConflict, TableChange};
 
 use super::transaction::net_changes;
 use super::{Run, Session};
 use crate::catalog::system::{EngineHandle, SystemContext};
-use crate::catalog::{Catalog, Detail, Relation};
+use crate::catalog::{Catalog, Relation};
 use crate::error::{Result, SqlError};
 use crate::outcome::{Notice, Outcome};
 use crate::query::{Contents, Planner, PlannerInput, run};
@@ -52,9 +52,8 @@ impl Session {
         let parts = crate::parser::fold_name(name);
         let found = catalog.resolve(&parts, &self.settings.search_path());
         found.cloned().map_err(|error| SqlError {
-            position: crate::parser::name_location(name).and_then(|(line, column)| {
-                crate::error::TextMap::new(text).position(line, column)
-            }),
+            position: crate::parser::name_location(name)
+                .and_then(|(line, column)| crate::error::TextMap::new(text).position(line, column)),
             ..error
         })
     }
@@ -66,14 +65,9 @@ impl Session {
     pub(crate) async fn ready_to_read(&self, planner: &Planner) -> Result<()> {
         let engine = Arc::clone(self.db.engine());
         let stored = planner.reads.stored();
-        let catalog = Arc::clone(planner.catalog());
+        // A table, too, is not there before the epoch that it was made in.
         for id in &stored {
-            let is_view = catalog.by_id(*id).is_none_or(|relation| {
-                matches!(relation.detail, Detail::MaterializedView)
-            });
-            if is_view {
-                engine.wait_ready(*id).await?;
-            }
+            engine.wait_ready(*id).await?;
         }
         if self.settings.is_on("wait_for_bounded_sources") {
             let all = planner.reads.all();
@@ -168,9 +162,24 @@ impl Session {
             return Ok((deleted, inserted));
         }
         let change = TableChange { table: relation.id, changes, on_conflict };
-        let committed = self.db.engine().commit(vec![change])?;
-        self.written = self.written.max(committed.epoch);
+        let committed = self.commit(vec![change])?;
         Ok((committed.deleted, committed.inserted))
+    }
+
+    /// Commits changes. What the session reads next shows them; after a conflict, it shows what the conflict was with.
+    ///
+    /// # Errors
+    /// 23505, 23502, 40001.
+    pub(crate) fn commit(&mut self, changes: Vec<TableChange>) -> Result<Committed> {
+        let committed = self.db.engine().commit(changes);
+        match &committed {
+            Ok(committed) => {
+                self.db.note_commit(committed.epoch);
+                self.written = self.written.max(committed.epoch);
+            }
+            Err(_) => self.written = self.written.max(self.db.newest_commit()),
+        }
+        Ok(committed?)
     }
 
     /// Refuses to write in a transaction that only reads.

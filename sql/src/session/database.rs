@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use datafusion::execution::SessionState;
 use millstream_engine::plan::RelationId;
-use millstream_engine::{ConnectorCatalog, Engine};
+use millstream_engine::{ConnectorCatalog, Engine, Epoch};
 use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::Catalog;
@@ -25,6 +25,8 @@ pub struct Database {
     next_id: AtomicU64,
     /// Views behind SUBSCRIBE (SELECT ...), which no catalog lists, and what they read.
     temporary: Mutex<BTreeMap<RelationId, Vec<RelationId>>>,
+    /// The newest epoch that a commit of any session belongs to.
+    newest_commit: AtomicU64,
     base: SessionState,
 }
 
@@ -44,6 +46,7 @@ impl Database {
             definitions: tokio::sync::Mutex::default(),
             next_id: AtomicU64::new(1),
             temporary: Mutex::default(),
+            newest_commit: AtomicU64::new(0),
             base: functions::session_context().state(),
         })
     }
@@ -84,6 +87,14 @@ impl Database {
         let engine = Arc::clone(&self.engine);
         let done = tokio::task::spawn_blocking(move || call(&engine)).await;
         Ok(done.map_err(SqlError::internal)??)
+    }
+
+    pub(crate) fn note_commit(&self, epoch: Epoch) {
+        self.newest_commit.fetch_max(epoch.0, Ordering::AcqRel);
+    }
+
+    pub(crate) fn newest_commit(&self) -> Epoch {
+        Epoch(self.newest_commit.load(Ordering::Acquire))
     }
 
     /// Notes a temporary view.

@@ -112,9 +112,7 @@ async fn show(outcome: Outcome) -> String {
 }
 
 fn lines_of(batch: &RecordBatch) -> Vec<String> {
-    let cell = |row: usize, column: usize| {
-        crate::statements::cell_text(batch.column(column), row)
-    };
+    let cell = |row: usize, column: usize| crate::statements::cell_text(batch.column(column), row);
     let line = |row: usize| {
         let cells: Vec<String> = (0..batch.num_columns()).map(|column| cell(row, column)).collect();
         cells.join("|")

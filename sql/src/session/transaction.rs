@@ -1,12 +1,13 @@
 //! A transaction: changes held back until COMMIT, savepoints, and the failed state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millstream_engine::plan::RelationId;
 use millstream_engine::{ChangeBatch, OnConflict, TableChange};
 
+use super::keys::KeySet;
 use crate::error::{Result, SqlError};
 use crate::outcome::TransactionStatus;
 use crate::settings::Settings;
@@ -40,6 +41,8 @@ struct Active {
     savepoints: Vec<(String, usize)>,
     failed: FailureFlag,
     read_only: bool,
+    /// Keys of tables that were inserted into.
+    keys: HashMap<RelationId, KeySet>,
     /// Settings as they were: ROLLBACK undoes SET.
     settings: Settings,
     /// Settings by SET LOCAL, with their values before.
@@ -91,6 +94,7 @@ impl Transaction {
             savepoints: Vec::new(),
             failed: FailureFlag::default(),
             read_only,
+            keys: HashMap::new(),
             settings: settings.clone(),
             local: BTreeMap::new(),
         });
@@ -139,6 +143,25 @@ impl Transaction {
     pub(crate) fn changes_of(&self, table: RelationId) -> Vec<ChangeBatch> {
         let log = self.active.iter().flat_map(|active| &active.log);
         log.filter(|(of, _)| *of == table).map(|(_, changes)| changes.clone()).collect()
+    }
+
+    /// The keys of a table, if they were gathered.
+    pub(crate) fn keys(&mut self, table: RelationId) -> Option<&mut KeySet> {
+        self.active.as_mut()?.keys.get_mut(&table)
+    }
+
+    /// Keeps the keys of a table.
+    pub(crate) fn keep_keys(&mut self, table: RelationId, keys: KeySet) {
+        if let Some(active) = &mut self.active {
+            active.keys.insert(table, keys);
+        }
+    }
+
+    /// Forgets the keys of a table: some were changed.
+    pub(crate) fn forget_keys(&mut self, table: RelationId) {
+        if let Some(active) = &mut self.active {
+            active.keys.remove(&table);
+        }
     }
 
     /// Notes a setting's value before SET LOCAL.
@@ -191,9 +214,11 @@ impl Transaction {
 }
 
 fn find_savepoint(active: &Active, name: &str) -> Result<usize> {
-    active.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| {
-        SqlError::new("3B001", format!("savepoint \"{name}\" does not exist"))
-    })
+    active
+        .savepoints
+        .iter()
+        .rposition(|(known, _)| known == name)
+        .ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
 }
 
 /// The sum of changes: deletes first, so that a key that moves between rows never seems to be there twice.

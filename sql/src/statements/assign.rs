@@ -45,8 +45,7 @@ pub(crate) fn check(from: &DataType, to: &Field, literal: bool, what: &str) -> R
         pg_type_name(to),
         type_name(from)
     );
-    Err(SqlError::new("42804", text)
-        .with_hint("You will need to rewrite or cast the expression."))
+    Err(SqlError::new("42804", text).with_hint("You will need to rewrite or cast the expression."))
 }
 
 fn assignable(from: &DataType, to: &DataType) -> bool {
@@ -57,7 +56,9 @@ fn assignable(from: &DataType, to: &DataType) -> bool {
     };
     let time = |t: &DataType| matches!(t, T::Timestamp(..) | T::Date32 | T::Date64);
     let list = |t: &DataType| match t {
-        T::List(field) | T::LargeList(field) | T::FixedSizeList(field, _) => Some(Arc::clone(field)),
+        T::List(field) | T::LargeList(field) | T::FixedSizeList(field, _) => {
+            Some(Arc::clone(field))
+        }
         _ => None,
     };
     if from == to || from.is_null() || text(to) {

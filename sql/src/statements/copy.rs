@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::DFSchema;
-use datafusion::sql::sqlparser::ast::{CopyLegacyCsvOption, CopyLegacyOption, CopyOption, Ident, ObjectName};
+use datafusion::sql::sqlparser::ast::{
+    CopyLegacyCsvOption, CopyLegacyOption, CopyOption, Ident, ObjectName,
+};
 
 use super::insert::{self, Conflict, complete_generated, with_lenient_schema};
 use super::{assign, select, subscribe};
@@ -62,7 +64,10 @@ fn from_stdin(
         [] => (0..relation.schema.fields().len())
             .filter(|at| table.generated[*at].is_none())
             .collect(),
-        listed => listed.iter().map(|column| place(&relation, &fold(column))).collect::<Result<Vec<_>>>()?,
+        listed => listed
+            .iter()
+            .map(|column| place(&relation, &fold(column)))
+            .collect::<Result<Vec<_>>>()?,
     };
     let schema: SchemaRef = Arc::new(relation.schema.project(&places)?);
     let target = CopyTarget { table: name.to_string(), schema };

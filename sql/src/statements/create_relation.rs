@@ -1,6 +1,5 @@
 //! CREATE TABLE, CREATE SOURCE and CREATE TABLE AS.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -8,8 +7,9 @@ use datafusion::common::DFSchema;
 use datafusion::logical_expr::ExprSchemable;
 use datafusion::sql::sqlparser::ast::{Expr, Ident};
 use millstream_engine::plan::{self, RelationId};
-use millstream_engine::{OnConflict, SourceDefinition, TableSpec};
+use millstream_engine::{OnConflict, TableSpec};
 
+use super::create_source::source;
 use super::{command, insert};
 use crate::catalog::{Catalog, Detail, Relation, RelationName, TableDetail};
 use crate::error::{Result, SqlError, TextMap};
@@ -90,19 +90,22 @@ pub(super) fn new_name(
 }
 
 /// Columns, with the places of generated ones left to [`generated_types`].
-fn fields_of(planner: &Planner, create: &CreateRelation, text: &str) -> Result<SchemaRef> {
+pub(super) fn fields_of(
+    planner: &Planner,
+    create: &CreateRelation,
+    text: &str,
+) -> Result<SchemaRef> {
     let mut fields: Vec<Field> = Vec::with_capacity(create.columns.len());
     for column in &create.columns {
         let name = fold(&column.name);
         if fields.iter().any(|field| *field.name() == name) {
-            let error = SqlError::new("42701", format!("column \"{name}\" specified more than once"));
+            let error =
+                SqlError::new("42701", format!("column \"{name}\" specified more than once"));
             return Err(SqlError { position: position(&column.name, text), ..error });
         }
         let (data_type, pg_type) = match (&column.data_type, &column.generated) {
-            (Some(data_type), _) => arrow_type(data_type).map_err(|error| SqlError {
-                position: position(&column.name, text),
-                ..error
-            })?,
+            (Some(data_type), _) => arrow_type(data_type)
+                .map_err(|error| SqlError { position: position(&column.name, text), ..error })?,
             (None, Some(expr)) => (generated_type(planner, create, expr, text)?, None),
             (None, None) => {
                 let text = format!("column \"{name}\" has no type");
@@ -211,7 +214,8 @@ fn key_columns(create: &CreateRelation, schema: &Schema, text: &str) -> Result<V
     for ident in create.primary_key.iter().flatten() {
         let at = column_place(schema, ident, text)?;
         if key.contains(&at) {
-            let text = format!("column \"{}\" appears twice in primary key constraint", fold(ident));
+            let text =
+                format!("column \"{}\" appears twice in primary key constraint", fold(ident));
             return Err(SqlError::new("42701", text));
         }
         key.push(at);
@@ -239,7 +243,10 @@ fn with_not_null(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
 fn check_default(planner: &Planner, column: &ColumnSpec, field: &Field, text: &str) -> Result<()> {
     let Some(default) = &column.default else { return Ok(()) };
     if column.generated.is_some() {
-        let text = format!("both default and generation expression specified for column \"{}\"", field.name());
+        let text = format!(
+            "both default and generation expression specified for column \"{}\"",
+            field.name()
+        );
         return Err(SqlError::new("42601", text));
     }
     let empty = DFSchema::empty();
@@ -248,7 +255,7 @@ fn check_default(planner: &Planner, column: &ColumnSpec, field: &Field, text: &s
     super::assign::check(&from, field, super::assign::is_literal(default), "default expression")
 }
 
-fn check_generated(
+pub(super) fn check_generated(
     planner: &Planner,
     create: &CreateRelation,
     schema: &Schema,
@@ -261,16 +268,18 @@ fn check_generated(
         let mut other = None;
         let _ = datafusion::sql::sqlparser::ast::visit_expressions(expr, |part: &Expr| {
             if let Expr::Identifier(ident) = part
-                && create.columns.iter().any(|known| {
-                    known.generated.is_some() && fold(&known.name) == fold(ident)
-                })
+                && create
+                    .columns
+                    .iter()
+                    .any(|known| known.generated.is_some() && fold(&known.name) == fold(ident))
             {
                 other = Some(fold(ident));
             }
             std::ops::ControlFlow::<()>::Continue(())
         });
         if let Some(other) = other {
-            let text = format!("cannot use generated column \"{other}\" in column generation expression");
+            let text =
+                format!("cannot use generated column \"{other}\" in column generation expression");
             return Err(SqlError::new("42P17", text));
         }
     }
@@ -278,7 +287,7 @@ fn check_generated(
 }
 
 /// The event-time column and its watermark expression.
-fn watermark(
+pub(super) fn watermark(
     planner: &Planner,
     create: &CreateRelation,
     schema: &SchemaRef,
@@ -300,55 +309,6 @@ fn watermark(
     }
     let physical = planner.state.create_physical_expr(planned, &known)?;
     Ok(Some((place, physical)))
-}
-
-async fn source(
-    session: &Session,
-    planner: &Planner,
-    create: &CreateRelation,
-    name: RelationName,
-    run: &Run<'_>,
-) -> Result<Relation> {
-    let options: BTreeMap<String, String> = create.options.with.clone();
-    if !options.contains_key("connector") {
-        return Err(SqlError::new("22023", "a source needs a connector")
-            .with_hint("WITH (connector = 'nexmark' | 'datagen' | 'file' | ...)"));
-    }
-    for (given, what) in [
-        (create.primary_key.is_some(), "PRIMARY KEY of a source"),
-        (create.options.append_only, "APPEND ONLY of a source"),
-        (create.options.on_conflict.is_some(), "ON CONFLICT of a source"),
-        (create.columns.iter().any(|column| column.generated.is_some()), "a generated column of a source"),
-        (create.columns.iter().any(|column| column.default.is_some()), "DEFAULT of a source"),
-    ] {
-        if given {
-            return Err(SqlError::unsupported(what));
-        }
-    }
-    let connectors = Arc::clone(session.db.connectors());
-    let listed = fields_of(planner, create, run.text)?;
-    // Opening files and asking systems blocks.
-    let made = tokio::task::spawn_blocking(move || {
-        let schema = match listed.fields().is_empty() {
-            true => connectors.infer_schema(&options)?,
-            false => listed,
-        };
-        let source = connectors.source(&schema, &options)?;
-        Ok::<_, SqlError>((schema, source))
-    });
-    let (schema, source) = made.await.map_err(SqlError::internal)??;
-    let watermark = watermark(planner, create, &schema, run.text)?;
-    let id: RelationId = session.db.new_id();
-    let definition = SourceDefinition {
-        id,
-        name: name.to_string(),
-        schema: Arc::clone(&schema),
-        source,
-        watermark,
-    };
-    session.db.blocking(move |engine| engine.create_source(definition)).await?;
-    let definition = run.own_text.to_string();
-    Ok(Relation { id, name, schema, definition, depends_on: Vec::new(), detail: Detail::Source })
 }
 
 /// CREATE TABLE name AS query: a table with the query's columns and its rows now.

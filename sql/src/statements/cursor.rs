@@ -23,7 +23,10 @@ pub(super) async fn declare(
     };
     let (name, hold) = (fold(name), declare.hold == Some(true));
     if !hold && !session.transaction.is_open() {
-        return Err(SqlError::new("25P01", "DECLARE CURSOR can only be used in transaction blocks"));
+        return Err(SqlError::new(
+            "25P01",
+            "DECLARE CURSOR can only be used in transaction blocks",
+        ));
     }
     if session.cursors.contains_key(&name) {
         return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));

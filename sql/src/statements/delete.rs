@@ -10,11 +10,7 @@ use crate::error::{Result, SqlError};
 use crate::outcome::Outcome;
 use crate::session::{Run, Session};
 
-pub(super) async fn run(
-    session: &mut Session,
-    delete: &Delete,
-    run: &Run<'_>,
-) -> Result<Outcome> {
+pub(super) async fn run(session: &mut Session, delete: &Delete, run: &Run<'_>) -> Result<Outcome> {
     session.check_writable("DELETE")?;
     if !delete.order_by.is_empty() || delete.limit.is_some() || !delete.tables.is_empty() {
         return Err(SqlError::unsupported("DELETE with ORDER BY, LIMIT or several tables"));

@@ -129,7 +129,8 @@ impl Describer<'_> {
         let shortened = insert::with_listed_columns(statement, &relation);
         let statement = shortened.as_ref().unwrap_or(statement);
         let mut planner = self.session.planner();
-        let plan = insert::plan(&mut planner, statement, &relation, self.text, &self.fields).await?;
+        let plan =
+            insert::plan(&mut planner, statement, &relation, self.text, &self.fields).await?;
         let parameters = self.parameters(&plan)?;
         let columns = match &statement.returning {
             None => None,

@@ -48,8 +48,8 @@ fn find_all(
             let text = format!("{} \"{}\" does not exist", drop.kind.noun(), parts.join("."));
             if !drop.if_exists {
                 let place = name_location(name);
-                let position = place
-                    .and_then(|(line, column)| TextMap::new(run.text).position(line, column));
+                let position =
+                    place.and_then(|(line, column)| TextMap::new(run.text).position(line, column));
                 let hint = catalog.missing(&parts).hint;
                 return Err(SqlError { position, hint, ..SqlError::new("42P01", text) });
             }

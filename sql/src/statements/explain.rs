@@ -70,7 +70,9 @@ fn stream(
     let stream = explain_stream(&streamed.plan, parallelism);
     match explain.verbose {
         false => Ok(stream),
-        true => Ok(format!("Logical plan:\n{}\n\nStream plan:\n{stream}", indent(&streamed.logical))),
+        true => {
+            Ok(format!("Logical plan:\n{}\n\nStream plan:\n{stream}", indent(&streamed.logical)))
+        }
     }
 }
 

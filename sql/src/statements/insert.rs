@@ -33,7 +33,11 @@ pub(crate) enum Conflict<'a> {
     DoNothing,
     Overwrite,
     /// DO UPDATE with expressions: evaluated here.
-    Update { action: &'a ast::DoUpdate, alias: String, text: &'a str },
+    Update {
+        action: &'a ast::DoUpdate,
+        alias: String,
+        text: &'a str,
+    },
 }
 
 /// What was written.
@@ -43,11 +47,7 @@ pub(crate) struct Written {
     pub(crate) rows: Vec<RecordBatch>,
 }
 
-pub(super) async fn run(
-    session: &mut Session,
-    insert: &Insert,
-    run: &Run<'_>,
-) -> Result<Outcome> {
+pub(super) async fn run(session: &mut Session, insert: &Insert, run: &Run<'_>) -> Result<Outcome> {
     session.check_writable("INSERT")?;
     check_form(insert)?;
     let TableObject::TableName(name) = &insert.table else {
@@ -140,7 +140,8 @@ fn check_conflict_target(
     action: &OnConflictAction,
 ) -> Result<()> {
     let no_match = || {
-        let text = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+        let text =
+            "there is no unique or exclusion constraint matching the ON CONFLICT specification";
         SqlError::new("42P10", text)
     };
     match target {
@@ -185,7 +186,8 @@ async fn planned_rows(
     run: &Run<'_>,
 ) -> Result<Vec<RecordBatch>> {
     let mut planner = session.planner();
-    let plan = plan(&mut planner, insert, relation, run.text, &parameter_fields(run.parameters)).await?;
+    let plan =
+        plan(&mut planner, insert, relation, run.text, &parameter_fields(run.parameters)).await?;
     let plan = Session::bind(plan, run.parameters)?;
     session.ready_to_read(&planner).await?;
     let rows = query_run::collect(&planner, &plan, run.cancel.clone()).await?;
@@ -205,11 +207,12 @@ pub(super) async fn plan(
 ) -> Result<LogicalPlan> {
     let mut insert = insert.clone();
     let defaults = planned_defaults(planner, relation, text)?;
-    let target = RelationTable::new(relation, &planner.reads).with_defaults(defaults);
+    let target = RelationTable::new(relation, &planner.reads).nullable().with_defaults(defaults);
     // The target is found by a name that no relation has, so that the source may read the table as it is.
     let own = "\u{1}target";
     planner.add(own, Arc::new(target));
-    insert.table = TableObject::TableName(ast::ObjectName::from(vec![ast::Ident::with_quote('"', own)]));
+    insert.table =
+        TableObject::TableName(ast::ObjectName::from(vec![ast::Ident::with_quote('"', own)]));
     (insert.returning, insert.on, insert.table_alias) = (None, None, None);
     let Some(source) = insert.source.as_mut() else {
         return default_row(planner, relation);
@@ -218,7 +221,13 @@ pub(super) async fn plan(
     crate::rewrite::rewrite_query(source)?;
     replace_default_words(source, relation, &insert.columns)?;
     check_width(&insert, relation)?;
-    let is_values = matches!(insert.source.as_ref().map(|source| source.body.as_ref()), Some(SetExpr::Values(_)));
+    let is_values = matches!(
+        insert.source.as_ref().map(|source| source.body.as_ref()),
+        Some(SetExpr::Values(_))
+    );
+    if !is_values && let Some(source) = insert.source.as_mut() {
+        plan_apart(planner, source, parameters, text)?;
+    }
     let columns = insert.columns.clone();
     let statement = ast::Statement::Insert(insert);
     let plan = planner.plan_statement(statement, parameters, text)?;
@@ -237,6 +246,46 @@ pub(super) async fn plan(
         }
     }
     Ok(Arc::unwrap_or_clone(input))
+}
+
+/// Within an INSERT every VALUES would get the columns of the table: a query that has some is planned by itself.
+fn plan_apart(
+    planner: &mut Planner,
+    source: &mut Box<ast::Query>,
+    parameters: &[Option<arrow::datatypes::FieldRef>],
+    text: &str,
+) -> Result<()> {
+    let mut finder = ValuesFinder(false);
+    let _ = ast::Visit::visit(source.as_ref(), &mut finder);
+    if !finder.0 {
+        return Ok(());
+    }
+    let (plan, _) = planner.plan_query(source, parameters, text)?;
+    let own = "\u{1}source";
+    planner.add(own, Arc::new(datafusion::datasource::ViewTable::new(plan, None)));
+    let name = ast::ObjectName::from(vec![ast::Ident::with_quote('"', own)]);
+    *source = super::create_sink::select_all(&name)?;
+    Ok(())
+}
+
+/// Whether a query has VALUES anywhere.
+struct ValuesFinder(bool);
+
+impl ast::Visitor for ValuesFinder {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &ast::Query) -> std::ops::ControlFlow<()> {
+        self.0 |= has_values(&query.body);
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
+fn has_values(body: &SetExpr) -> bool {
+    match body {
+        SetExpr::Values(_) => true,
+        SetExpr::SetOperation { left, right, .. } => has_values(left) || has_values(right),
+        _ => false,
+    }
 }
 
 /// Refuses too many or too few expressions, as Postgres words it.
@@ -352,9 +401,8 @@ pub(super) fn complete_generated(
         for (column, field) in columns.iter_mut().zip(relation.schema.fields()) {
             *column = assign::convert(column, field)?;
         }
-        let nullable = relation.schema.fields().iter().map(|field| {
-            field.as_ref().clone().with_nullable(true)
-        });
+        let nullable =
+            relation.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
         let lenient = Arc::new(arrow::datatypes::Schema::new(nullable.collect::<Vec<_>>()));
         let base = RecordBatch::try_new(Arc::clone(&lenient), columns.clone())?;
         for (at, expr) in &exprs {

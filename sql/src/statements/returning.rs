@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor};
+use datafusion::sql::sqlparser::ast::{
+    Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor,
+};
 
 use super::create_sink::select_all;
 use crate::catalog::Relation;

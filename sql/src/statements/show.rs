@@ -94,7 +94,8 @@ async fn system(session: &mut Session, sql: &str, run: &Run<'_>) -> Result<Outco
 fn relations(session: &Session, kind: RelationKind) -> Outcome {
     let catalog = session.db.catalog();
     let found = catalog.relations().filter(|relation| relation.kind() == kind);
-    let names = found.map(|relation| vec![relation.name.schema.clone(), relation.name.name.clone()]);
+    let names =
+        found.map(|relation| vec![relation.name.schema.clone(), relation.name.name.clone()]);
     texts(&["schema", "name"], names.collect())
 }
 

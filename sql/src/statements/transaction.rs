@@ -65,8 +65,7 @@ pub(super) async fn commit(session: &mut Session, chain: bool) -> Result<Outcome
     let read_only = session.transaction.is_read_only();
     let changes = session.transaction.commit(&mut session.settings)?;
     if !changes.is_empty() {
-        let committed = session.db.engine().commit(changes)?;
-        session.written = session.written.max(committed.epoch);
+        session.commit(changes)?;
     }
     if chain {
         session.transaction.begin(&session.settings, read_only);

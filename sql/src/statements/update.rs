@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    AssignmentTarget, Expr, Ident, ObjectName, Query, SelectItem,
-    SetExpr, TableFactor, TableWithJoins, Update, UpdateTableFromKind, Value,
+    AssignmentTarget, Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableFactor,
+    TableWithJoins, Update, UpdateTableFromKind, Value,
 };
 use millstream_engine::{ChangeBatch, OnConflict};
 
@@ -25,11 +25,7 @@ const TRIES_MAX: usize = 100;
 /// The column that numbers the rows of the target, where a join may meet one twice.
 const ROW: &str = "\u{1}row";
 
-pub(super) async fn run(
-    session: &mut Session,
-    update: &Update,
-    run: &Run<'_>,
-) -> Result<Outcome> {
+pub(super) async fn run(session: &mut Session, update: &Update, run: &Run<'_>) -> Result<Outcome> {
     session.check_writable("UPDATE")?;
     if update.or.is_some() || !update.order_by.is_empty() || update.limit.is_some() {
         return Err(SqlError::unsupported("UPDATE with ORDER BY, LIMIT or OR"));
@@ -63,6 +59,7 @@ pub(super) async fn run(
         changes.extend(new_rows.iter().cloned().map(ChangeBatch::insert));
         let keyed = set.iter().any(|(at, _)| table.primary_key.contains(at));
         if keyed && session.transaction.is_open() {
+            session.transaction.forget_keys(target.relation.id);
             let rows = session.current_rows(target.relation.id)?;
             check_unique(&target.relation, &apply_changes(rows, &changes)?)?;
         }
@@ -76,7 +73,8 @@ pub(super) async fn run(
             None => Ok(command(format!("UPDATE {count}"))),
             Some(items) => {
                 let alias = target.alias.as_ref();
-                returning::run(session, &target.relation, alias, items, new_rows, "UPDATE", run).await
+                returning::run(session, &target.relation, alias, items, new_rows, "UPDATE", run)
+                    .await
             }
         };
     }
@@ -127,7 +125,8 @@ fn assignments(update: &Update, relation: &Relation) -> Result<Vec<(usize, Expr)
     let mut add = |name: &ObjectName, value: &Expr| -> Result<()> {
         let name = fold_name(name).pop().unwrap_or_default();
         let place = relation.schema.index_of(&name).map_err(|_| {
-            let text = format!("column \"{name}\" of relation \"{}\" does not exist", relation.name);
+            let text =
+                format!("column \"{name}\" of relation \"{}\" does not exist", relation.name);
             SqlError::new("42703", text)
         })?;
         if set.iter().any(|(at, _)| *at == place) {
@@ -149,7 +148,9 @@ fn assignments(update: &Update, relation: &Relation) -> Result<Vec<(usize, Expr)
     for assignment in &update.assignments {
         match (&assignment.target, &assignment.value) {
             (AssignmentTarget::ColumnName(name), value) => add(name, value)?,
-            (AssignmentTarget::Tuple(names), Expr::Tuple(values)) if names.len() == values.len() => {
+            (AssignmentTarget::Tuple(names), Expr::Tuple(values))
+                if names.len() == values.len() =>
+            {
                 for (name, value) in names.iter().zip(values) {
                     add(name, value)?;
                 }
@@ -236,7 +237,8 @@ impl Target {
         let mut query = query;
         crate::rewrite::rewrite_query(&mut query)?;
         let statement = datafusion::sql::sqlparser::ast::Statement::Query(Box::new(query));
-        let plan = planner.plan_statement(statement, &parameter_fields(run.parameters), run.text)?;
+        let plan =
+            planner.plan_statement(statement, &parameter_fields(run.parameters), run.text)?;
         let plan = Session::bind(plan, run.parameters)?;
         session.ready_to_read(&planner).await?;
         let found = query_run::collect(&planner, &plan, run.cancel.clone()).await?;
@@ -249,7 +251,9 @@ impl Target {
         if let TableFactor::Table { name, alias, .. } = &mut factor.relation {
             let shown = name.0.last().and_then(|part| part.as_ident()).cloned();
             *name = ObjectName::from(vec![Ident::with_quote('"', "\u{1}target")]);
-            if alias.is_none() && let Some(shown) = shown {
+            if alias.is_none()
+                && let Some(shown) = shown
+            {
                 *alias = Some(datafusion::sql::sqlparser::ast::TableAlias {
                     explicit: true,
                     name: shown,
@@ -308,7 +312,8 @@ fn number_rows(
     schema: &SchemaRef,
     rows: Vec<RecordBatch>,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
+    let mut fields: Vec<Field> =
+        schema.fields().iter().map(|field| field.as_ref().clone()).collect();
     fields.push(Field::new(ROW, DataType::UInt64, false));
     let schema = Arc::new(Schema::new(fields));
     let mut next = 0u64;

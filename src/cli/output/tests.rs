@@ -47,6 +47,14 @@ fn table() {
     check(
         Format::Table,
         &expect![[r#"
+             id  |    city    | ok | share |          at           |   list   
+            -----+------------+----+-------+-----------------------+----------
+               1 | Oslo       | t  |     1 | 1970-01-01 00:00:00   | {1,NULL}
+              20 |            | f  |  0.25 | 1970-01-01 00:00:01.5 |
+             300 | two       +|    | 1e+20 |                       | {}
+                 | lines, "q" |    |       |                       |
+            (3 rows)
+
         "#]],
     );
 }
@@ -56,6 +64,11 @@ fn csv() {
     check(
         Format::Csv,
         &expect![[r#"
+            id,city,ok,share,at,list
+            1,Oslo,t,1,1970-01-01 00:00:00,"{1,NULL}"
+            20,,f,0.25,1970-01-01 00:00:01.5,
+            300,"two
+            lines, ""q""",,1e+20,,{}
         "#]],
     );
 }
@@ -65,6 +78,9 @@ fn json() {
     check(
         Format::Json,
         &expect![[r#"
+            {"id":1,"city":"Oslo","ok":true,"share":1.0,"at":"1970-01-01T00:00:00","list":[1,null]}
+            {"id":20,"city":null,"ok":false,"share":0.25,"at":"1970-01-01T00:00:01.500","list":null}
+            {"id":300,"city":"two\nlines, \"q\"","ok":null,"share":1.0e20,"at":null,"list":[]}
         "#]],
     );
 }

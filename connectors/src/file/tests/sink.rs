@@ -146,3 +146,17 @@ fn weights() {
     let text = fs::read_to_string(directory.path().join("part-0-2-0.json")).unwrap();
     assert!(text.ends_with("\"at\":\"2015-07-15T00:00:00\",\"weight\":-1}\n"), "{text}");
 }
+
+#[test]
+fn an_arrow_file_holds_its_own_text_only() {
+    let directory = TempDir::new().unwrap();
+    let sink = sink(&directory, &[("format", "arrow")]);
+    let mut writer = sink.writer(0, 1).unwrap();
+    let rows = bid_rows(0..20_000);
+    for row in 0..50 {
+        writer.write(&ChangeBatch::insert(rows.slice(row * 100, 1))).unwrap();
+    }
+    sink.commit(&writer.prepare(Epoch(1)).unwrap()).unwrap();
+    let size = fs::metadata(directory.path().join("part-0-1-0.arrow")).unwrap().len();
+    assert!(size < 100_000, "{size} bytes for 50 rows");
+}

@@ -1,3 +1,5 @@
+//! Tests of filter project.
+
 use std::sync::Arc;
 
 use datafusion_expr::Operator as Op;
@@ -25,7 +27,11 @@ fn run(plan: &FilterProject, input: &str, ctx: &Context) -> String {
             exprs
                 .iter()
                 .map(|(expr, name)| {
-                    arrow::datatypes::Field::new(name, expr.data_type(&batch.schema()).unwrap(), true)
+                    arrow::datatypes::Field::new(
+                        name,
+                        expr.data_type(&batch.schema()).unwrap(),
+                        true,
+                    )
                 })
                 .collect::<Vec<_>>(),
         )),

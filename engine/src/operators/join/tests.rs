@@ -1,3 +1,5 @@
+//! Tests of join.
+
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};

@@ -1,3 +1,5 @@
+//! Tests of row store.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

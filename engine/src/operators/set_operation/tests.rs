@@ -1,3 +1,5 @@
+//! Tests of set operation.
+
 use proptest::prelude::*;
 
 use super::build;

@@ -1,3 +1,5 @@
+//! Tests of top n.
+
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};

@@ -1,3 +1,5 @@
+//! Tests of writer.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,7 +29,10 @@ fn contents(writer: &mut Writer, last: &mut Snapshot) -> BTreeMap<(i64, i64), i6
     }
     let mut rows = BTreeMap::new();
     for batch in last.collect().unwrap() {
-        let (k, v) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
+        let (k, v) = (
+            batch.column(0).as_primitive::<Int64Type>(),
+            batch.column(1).as_primitive::<Int64Type>(),
+        );
         for row in 0..batch.num_rows() {
             *rows.entry((k.value(row), v.value(row))).or_default() += 1;
         }

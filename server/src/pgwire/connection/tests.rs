@@ -1,11 +1,6 @@
 //! Whole conversations over an in-memory socket, on a real database.
 
-use arrow::datatypes::SchemaRef;
 use bytes::BufMut;
-use millstream_engine::sink::Sink;
-use millstream_engine::source::Source;
-use millstream_engine::{ConnectorCatalog, ConnectorInfo, Engine, EngineConfig, EngineError, Options};
-use millstream_sql::Database;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
@@ -13,33 +8,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::config::ServerConfig;
 use crate::pgwire::startup::packet;
-
-/// No connectors: tables are enough here.
-#[derive(Debug)]
-struct NoConnectors;
-
-impl ConnectorCatalog for NoConnectors {
-    fn connectors(&self) -> Vec<ConnectorInfo> {
-        Vec::new()
-    }
-
-    fn infer_schema(&self, _: &Options) -> millstream_engine::Result<SchemaRef> {
-        Err(EngineError::UnknownRelation("none".to_owned()))
-    }
-
-    fn source(&self, _: &SchemaRef, _: &Options) -> millstream_engine::Result<Arc<dyn Source>> {
-        Err(EngineError::UnknownRelation("none".to_owned()))
-    }
-
-    fn sink(&self, _: &SchemaRef, _: &Options) -> millstream_engine::Result<Arc<dyn Sink>> {
-        Err(EngineError::UnknownRelation("none".to_owned()))
-    }
-}
-
-fn shared(config: ServerConfig) -> Arc<Shared> {
-    let engine = Engine::start(EngineConfig { parallelism: 1, ..EngineConfig::default() });
-    Arc::new(Shared::new(Database::new(engine, Arc::new(NoConnectors)), config))
-}
+use crate::testing::shared;
 
 const PROTOCOL: u32 = 196_608;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -285,13 +254,21 @@ async fn errors_of_the_extended_protocol() {
     client.send(&[parse("", "selec"), frame('H', b"")].concat()).await;
     assert_eq!(client.message().await.expect("an error").0, 'E');
     assert_eq!(tags(&client.ask(&[sync()]).await), "Z");
-    let messages =
-        [parse_as("select $1::int + 1", 23), describe(b'S', ""), bind("", "", &["41"]), execute("", 0), sync()];
+    let messages = [
+        parse_as("select $1::int + 1", 23),
+        describe(b'S', ""),
+        bind("", "", &["41"]),
+        execute("", 0),
+        sync(),
+    ];
     let answer = client.ask(&messages).await;
     assert_eq!(tags(&answer), "1tT2DCZ");
     assert_eq!(firsts(&answer), ["42"]);
     assert_eq!(answer[1].1, b"\0\x01\0\0\0\x17");
-    assert_eq!(tags(&client.ask(&[parse("", ""), bind("", "", &[]), execute("", 0), sync()]).await), "12IZ");
+    assert_eq!(
+        tags(&client.ask(&[parse("", ""), bind("", "", &[]), execute("", 0), sync()]).await),
+        "12IZ"
+    );
     client.ends().await;
 }
 
@@ -300,7 +277,9 @@ async fn copy_in_writes_all_or_nothing() {
     let shared = shared(ServerConfig::ephemeral());
     let (mut client, _) = Client::open(&shared).await;
     client.query("create table c (a int, b text)").await;
-    let lines = |text: &[u8]| [frame('Q', &texts(&["copy c from stdin"])), frame('d', text), frame('c', b"")];
+    let lines = |text: &[u8]| {
+        [frame('Q', &texts(&["copy c from stdin"])), frame('d', text), frame('c', b"")]
+    };
     let answer = client.ask(&lines(b"1\tx\n2\t\\N\n")).await;
     assert_eq!((tags(&answer), complete(&answer)), ("GCZ".to_owned(), vec!["COPY 2".to_owned()]));
     assert_eq!(code(&client.ask(&lines(b"3\ty\nz\ty\n")).await), "22P02");
@@ -380,7 +359,8 @@ async fn shutdown_is_told_in_every_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_and_start_up_errors() {
-    let config = ServerConfig { connections_max: 1, message_bytes_max: 1000, ..ServerConfig::ephemeral() };
+    let config =
+        ServerConfig { connections_max: 1, message_bytes_max: 1000, ..ServerConfig::ephemeral() };
     let shared = shared(config);
     let (mut first, _) = Client::open(&shared).await;
     let (second, answer) = Client::open(&shared).await;

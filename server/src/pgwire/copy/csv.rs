@@ -43,8 +43,8 @@ pub(super) fn row(line: &str, format: &CopyFormat, mut row: Row<'_>) -> Result<(
     }
 }
 
-/// The next field: itself if it has no quotes (else it is in `scratch`), and what is behind its delimiter.
-#[expect(clippy::type_complexity, reason = "two parts of one line")]
+/// The next field: itself if it has no quotes (else it is in `scratch`), and what is behind its
+/// delimiter.
 fn field<'a>(
     rest: &'a str,
     format: &CopyFormat,

@@ -27,7 +27,8 @@ pub(super) struct Decoder {
     batches: Vec<RecordBatch>,
     /// What has come and does not make a whole row yet.
     rest: BytesMut,
-    /// Bytes of `rest` that were already searched for the end of a line, and what was found of quotes there.
+    /// Bytes of `rest` that were already searched for the end of a line, and what was found of
+    /// quotes there.
     scan: Scan,
     /// Of the line that is decoded, from 1.
     line: u64,
@@ -46,7 +47,8 @@ pub(super) struct Scan {
 impl Decoder {
     pub(super) fn new(target: &CopyTarget, format: &CopyFormat, zone: &Zone) -> Result<Self> {
         let fields = target.schema.fields().iter();
-        let builders = fields.map(|field| Builder::for_field(field, zone)).collect::<Result<_>>()?;
+        let builders =
+            fields.map(|field| Builder::for_field(field, zone)).collect::<Result<_>>()?;
         if !(format.delimiter.is_ascii() && format.quote.is_ascii()) {
             let text = "COPY delimiter and quote must be a single one-byte character";
             return Err(error("0A000", text));

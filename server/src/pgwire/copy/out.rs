@@ -17,6 +17,8 @@ pub(super) struct RowWriter {
     null: Vec<u8>,
     quote: u8,
     header: bool,
+    /// With these delimiters and quotes, numbers and times need no look at their letters.
+    usual: bool,
     /// The binary header, which travels in one message with the first row, as Postgres sends it.
     pending: &'static [u8],
     /// A value is written here first when it may have to be escaped.
@@ -31,6 +33,9 @@ impl RowWriter {
             null: format.null.clone().into_bytes(),
             quote: u8::try_from(format.quote).unwrap_or(b'"'),
             header: format.header,
+            usual: ['\t', ',', '|', ';'].contains(&format.delimiter)
+                && format.quote == '"'
+                && (format.kind == CopyKind::Text || format.null.is_empty()),
             pending: if format.kind == CopyKind::Binary { BINARY_HEADER } else { b"" },
             scratch: BytesMut::new(),
         }
@@ -79,6 +84,10 @@ impl RowWriter {
             }
             if column.is_null(row) {
                 out.put_slice(&self.null);
+                continue;
+            }
+            if self.usual && column.is_plain() {
+                column.write(row, Format::Text, encoder.zone(), out)?;
                 continue;
             }
             self.scratch.clear();

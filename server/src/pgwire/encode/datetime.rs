@@ -24,7 +24,8 @@ pub(crate) enum Zone {
 }
 
 impl Zone {
-    /// Reads a setting of TimeZone: a name of the tz database, or an offset such as `+02:00` (as ISO 8601 counts).
+    /// Reads a setting of TimeZone: a name of the tz database, or an offset such as `+02:00` (as
+    /// ISO 8601 counts).
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let name = name.trim();
         if ["utc", "gmt", "z", "etc/utc", "zulu"].contains(&name.to_ascii_lowercase().as_str()) {
@@ -42,19 +43,23 @@ impl Zone {
         match self {
             Self::Utc => 0,
             Self::Fixed(offset) => *offset,
-            Self::Named(zone) => chrono::DateTime::from_timestamp(instant, 0)
-                .map_or(0, |at| zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc()),
+            Self::Named(zone) => chrono::DateTime::from_timestamp(within_table(instant), 0)
+                .map_or(0, |at| {
+                    zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc()
+                }),
         }
     }
 
-    /// Seconds east of Greenwich at a local time (seconds since 1970 on the local clock). A time that the clock skips
-    /// or shows twice is read with the offset before the change, as Postgres does.
+    /// Seconds east of Greenwich at a local time (seconds since 1970 on the local clock). A time
+    /// that the clock skips or shows twice is read with the offset before the change, as Postgres
+    /// does.
     pub(crate) fn offset_at_local(&self, local: i64) -> i32 {
         match self {
             Self::Utc => 0,
             Self::Fixed(offset) => *offset,
             Self::Named(zone) => {
                 let before = self.offset_at(local - SECONDS_PER_DAY);
+                let local = within_table(local);
                 let Some(at) = chrono::DateTime::from_timestamp(local, 0) else { return before };
                 match zone.offset_from_local_datetime(&at.naive_utc()) {
                     chrono::LocalResult::Single(offset) => offset.fix().local_minus_utc(),
@@ -65,6 +70,33 @@ impl Zone {
             }
         }
     }
+}
+
+/// Zones are known as lists of changes that end in 2099; their rules go on. From this year on an
+/// instant is looked up in an earlier year with the same calendar, where rules like "last Sunday of
+/// March" give the same day.
+const TABLE_END: i64 = 2088;
+/// Any 28 years without an exception of the leap rule hold every calendar.
+const CALENDARS: std::ops::Range<i64> = 2060..TABLE_END;
+
+fn within_table(seconds: i64) -> i64 {
+    let (year, ..) = civil(seconds.div_euclid(SECONDS_PER_DAY));
+    if year < TABLE_END {
+        return seconds;
+    }
+    let calendar = |year| {
+        let start = year_start(year);
+        (start.rem_euclid(7), year_start(year + 1) - start)
+    };
+    let same = CALENDARS.into_iter().find(|other| calendar(*other) == calendar(year));
+    same.map_or(seconds, |other| seconds - (year_start(year) - year_start(other)) * SECONDS_PER_DAY)
+}
+
+/// Days from 1970-01-01 to the start of a year.
+fn year_start(year: i64) -> i64 {
+    let before = year - 1;
+    let leap_days = before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
+    before * 365 + leap_days - 719_162
 }
 
 /// Year, month and day of a day number (from 1970-01-01), proleptic Gregorian.
@@ -86,7 +118,8 @@ fn two(value: u32, out: &mut BytesMut) {
     out.put_slice(&[b'0' + (value / 10 % 10) as u8, b'0' + (value % 10) as u8]);
 }
 
-/// Writes year, month and day; `true` when the year is before Christ, which is told at the very end.
+/// Writes year, month and day; `true` when the year is before Christ, which is told at the very
+/// end.
 fn day(days: i64, out: &mut BytesMut) -> bool {
     let (year, month, day) = civil(days);
     let before_christ = year <= 0;
@@ -194,8 +227,7 @@ pub(super) fn timestamptz(micros: i64, zone: &Zone, out: &mut BytesMut) {
 pub(super) fn interval(value: IntervalMonthDayNano, out: &mut BytesMut) {
     let start = out.len();
     let mut negative_before = false;
-    let parts =
-        [(value.months / 12, "year"), (value.months % 12, "mon"), (value.days, "day")];
+    let parts = [(value.months / 12, "year"), (value.months % 12, "mon"), (value.days, "day")];
     for (number, unit) in parts {
         if number == 0 {
             continue;

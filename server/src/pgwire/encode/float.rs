@@ -1,4 +1,5 @@
-//! Floats as Postgres prints them: the shortest digits that read back, in plain form for small exponents.
+//! Floats as Postgres prints them: the shortest digits that read back, in plain form for small
+//! exponents.
 
 use bytes::{BufMut, BytesMut};
 
@@ -21,9 +22,14 @@ pub(super) fn float8(value: f64, out: &mut BytesMut) {
     let text = buffer.format_finite(value);
     if value.abs() >= FLOAT8_EXACT_MAX && is_tie(text, f64::MANTISSA_DIGITS) {
         let longer = |digits: usize| format!("{value:.digits$e}");
-        return untied(longer, |text| text.parse() == Ok(value), f64::MANTISSA_DIGITS, |text| {
-            shortest(text, FLOAT8_PLAIN_MAX, out);
-        });
+        return untied(
+            longer,
+            |text| text.parse() == Ok(value),
+            f64::MANTISSA_DIGITS,
+            |text| {
+                shortest(text, FLOAT8_PLAIN_MAX, out);
+            },
+        );
     }
     shortest(text, FLOAT8_PLAIN_MAX, out);
 }
@@ -36,15 +42,21 @@ pub(super) fn float4(value: f32, out: &mut BytesMut) {
     let text = buffer.format_finite(value);
     if value.abs() >= FLOAT4_EXACT_MAX && is_tie(text, f32::MANTISSA_DIGITS) {
         let longer = |digits: usize| format!("{value:.digits$e}");
-        return untied(longer, |text| text.parse() == Ok(value), f32::MANTISSA_DIGITS, |text| {
-            shortest(text, FLOAT4_PLAIN_MAX, out);
-        });
+        return untied(
+            longer,
+            |text| text.parse() == Ok(value),
+            f32::MANTISSA_DIGITS,
+            |text| {
+                shortest(text, FLOAT4_PLAIN_MAX, out);
+            },
+        );
     }
     shortest(text, FLOAT4_PLAIN_MAX, out);
 }
 
-/// Is the text exactly half way between two floats? The usual algorithm takes such a text, because reading rounds to
-/// even; Postgres does not trust readers that far and prints more digits. It can happen to large floats only.
+/// Is the text exactly half way between two floats? The usual algorithm takes such a text, because
+/// reading rounds to even; Postgres does not trust readers that far and prints more digits. It can
+/// happen to large floats only.
 fn is_tie(text: &str, mantissa_bits: u32) -> bool {
     let text = text.trim_start_matches('-');
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));

@@ -161,7 +161,8 @@ fn bounds(offsets: &OffsetBuffer<i32>, row: usize) -> (usize, usize) {
     (offsets[row].unsigned_abs() as usize, offsets[row + 1].unsigned_abs() as usize)
 }
 
-/// Collects the innermost elements in order and the length of each dimension, which must be the same everywhere.
+/// Collects the innermost elements in order and the length of each dimension, which must be the
+/// same everywhere.
 fn flatten<'a>(
     column: &'a Column,
     from: usize,

@@ -3,7 +3,8 @@
 use arrow::datatypes::i256;
 use bytes::{BufMut, BytesMut};
 
-/// A Decimal256 has up to 77 digits, a scale may add as many zeros in front; the rest is room for padding to groups.
+/// A Decimal256 has up to 77 digits, a scale may add as many zeros in front; the rest is room for
+/// padding to groups.
 const DIGITS_MAX: usize = 256;
 
 const SIGN_NEGATIVE: u16 = 0x4000;

@@ -122,7 +122,11 @@ fn intervals() {
             "1 year 2 mons 3 days 04:05:06.789",
             "000000036c97ca88000000030000000e",
         ),
-        ("P1Y2M3DT4H5M6.789S", "1 year 2 mons 3 days 04:05:06.789", "000000036c97ca88000000030000000e"),
+        (
+            "P1Y2M3DT4H5M6.789S",
+            "1 year 2 mons 3 days 04:05:06.789",
+            "000000036c97ca88000000030000000e",
+        ),
         ("-1 year", "-1 years", "000000000000000000000000fffffff4"),
         ("1 mon -1 day", "1 mon -1 days", "0000000000000000ffffffff00000001"),
         ("-1 mon +1 day", "-1 mons +1 day", "000000000000000000000001ffffffff"),
@@ -133,7 +137,11 @@ fn intervals() {
         ("13 mons", "1 year 1 mon", "0000000000000000000000000000000d"),
         ("-00:00:00.000001", "-00:00:00.000001", "ffffffffffffffff0000000000000000"),
         ("1.5 days", "1 day 12:00:00", "0000000a0eebb0000000000100000000"),
-        ("13 mons 1 day 1 sec ago", "-1 years -1 mons -1 days -00:00:01", "fffffffffff0bdc0fffffffffffffff3"),
+        (
+            "13 mons 1 day 1 sec ago",
+            "-1 years -1 mons -1 days -00:00:01",
+            "fffffffffff0bdc0fffffffffffffff3",
+        ),
     ] {
         let found = through("interval", &target, written);
         assert_eq!(found, (text.to_owned(), hex.to_owned()), "{written}");
@@ -187,8 +195,37 @@ fn instants_in_the_zone_of_the_session() {
 }
 
 #[test]
-fn arrays_and_records() {
-    let values = [Some("a"), Some("b c"), Some(""), Some("NULL"), None, Some("q\"\\"), Some("{x}"), Some("a,b")];
+fn the_rules_of_a_zone_go_on_behind_its_table() {
+    let zone = Zone::parse("america/new_york").unwrap();
+    for (written, printed) in [
+        ("2114-09-06 22:29:52.8288+00", "2114-09-06 18:29:52.8288-04"),
+        ("2114-01-06 22:29:52+00", "2114-01-06 17:29:52-05"),
+        ("2024-09-06 22:29:52+00", "2024-09-06 18:29:52-04"),
+    ] {
+        let pg_type = PgType::from_name("timestamptz").unwrap();
+        let mut builder = Builder::new(&pg_type, &pg_type.arrow_type(), &zone).unwrap();
+        builder.append_text(written).unwrap();
+        let column = Column::new(&builder.finish().unwrap(), &pg_type).unwrap();
+        assert_eq!(text_of(&column, 0, &zone), printed);
+        let mut again = Builder::new(&pg_type, &pg_type.arrow_type(), &zone).unwrap();
+        again.append_text(printed.rsplit_once(['-', '+']).unwrap().0).unwrap();
+        let column = Column::new(&again.finish().unwrap(), &pg_type).unwrap();
+        assert_eq!(text_of(&column, 0, &zone), printed);
+    }
+}
+
+#[test]
+fn arrays() {
+    let values = [
+        Some("a"),
+        Some("b c"),
+        Some(""),
+        Some("NULL"),
+        None,
+        Some("q\"\\"),
+        Some("{x}"),
+        Some("a,b"),
+    ];
     let mut builder = ListBuilder::new(StringViewBuilder::new());
     builder.append_value(values);
     let list = column(builder.finish());
@@ -197,7 +234,10 @@ fn arrays_and_records() {
     let hex = "000000010000000100000019000000080000000100000001610000000362206300000000000000044e554c4cffffffff0000000371225c000000037b787d00000003612c62";
     assert_eq!(hex_of(&list, 0), hex);
     let element = Arc::new(Field::new_list_field(DataType::Utf8View, true));
-    assert_eq!(through("text[]", &DataType::List(element), text), (text.to_owned(), hex.to_owned()));
+    assert_eq!(
+        through("text[]", &DataType::List(element), text),
+        (text.to_owned(), hex.to_owned())
+    );
 
     let inner = ListArray::from_iter_primitive::<Int32Type, _, _>([
         Some(vec![Some(1), Some(2)]),
@@ -207,7 +247,12 @@ fn arrays_and_records() {
     let field = Arc::new(Field::new_list_field(inner.data_type().clone(), true));
     let nested = |lengths: [usize; 2]| {
         let offsets = OffsetBuffer::from_lengths(lengths);
-        ListArray::new(Arc::clone(&field), offsets, Arc::new(inner.slice(0, lengths.iter().sum())), None)
+        ListArray::new(
+            Arc::clone(&field),
+            offsets,
+            Arc::new(inner.slice(0, lengths.iter().sum())),
+            None,
+        )
     };
     let even = column(nested([2, 0]));
     assert_eq!(text_of(&even, 0, &Zone::Utc), "{{1,2},{3,NULL}}");
@@ -218,14 +263,29 @@ fn arrays_and_records() {
     let ragged = column(nested([3, 0]));
     let refused = ragged.write(0, Format::Binary, &Zone::Utc, &mut BytesMut::new());
     assert_eq!(refused.unwrap_err().sqlstate, "2202E");
+}
 
+#[test]
+fn records() {
     let record = StructArray::from(vec![
-        (Arc::new(Field::new("a", DataType::Int32, true)), Arc::new(Int32Array::from(vec![1])) as ArrayRef),
+        (
+            Arc::new(Field::new("a", DataType::Int32, true)),
+            Arc::new(Int32Array::from(vec![1])) as ArrayRef,
+        ),
         (Arc::new(Field::new("b", DataType::Utf8, true)), Arc::new(StringArray::from(vec!["a b"]))),
-        (Arc::new(Field::new("c", DataType::Utf8, true)), Arc::new(StringArray::from(vec![None::<&str>]))),
+        (
+            Arc::new(Field::new("c", DataType::Utf8, true)),
+            Arc::new(StringArray::from(vec![None::<&str>])),
+        ),
         (Arc::new(Field::new("d", DataType::Utf8, true)), Arc::new(StringArray::from(vec![""]))),
-        (Arc::new(Field::new("e", DataType::Utf8, true)), Arc::new(StringArray::from(vec!["q\"\\(x)"]))),
-        (Arc::new(Field::new("f", DataType::Float64, true)), Arc::new(Float64Array::from(vec![1.5]))),
+        (
+            Arc::new(Field::new("e", DataType::Utf8, true)),
+            Arc::new(StringArray::from(vec!["q\"\\(x)"])),
+        ),
+        (
+            Arc::new(Field::new("f", DataType::Float64, true)),
+            Arc::new(Float64Array::from(vec![1.5])),
+        ),
     ]);
     assert_eq!(text_of(&column(record), 0, &Zone::Utc), r#"(1,"a b",,"","q""\\(x)",1.5)"#);
 }
@@ -242,7 +302,10 @@ fn other_types() {
     assert_eq!(json, ("{\"a\": 1}".to_owned(), "017b2261223a20317d".to_owned()));
     assert_eq!(through("bool", &DataType::Boolean, "yes"), ("t".to_owned(), "01".to_owned()));
     assert_eq!(through("int8", &DataType::Int64, "-5").1, "fffffffffffffffb");
-    assert_eq!(through("int2vector", &PgType::from_name("int2vector").unwrap().arrow_type(), "1 2").0, "1 2");
+    assert_eq!(
+        through("int2vector", &PgType::from_name("int2vector").unwrap().arrow_type(), "1 2").0,
+        "1 2"
+    );
     // Unsigned numbers widen; what does not fit is an error, not a wrong number.
     assert_eq!(text_of(&column(UInt64Array::from(vec![7])), 0, &Zone::Utc), "7");
     let large: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX]));
@@ -261,7 +324,8 @@ fn metadata_names_the_type() {
     let schema = Schema::new(vec![field, Field::new("b", DataType::UInt64, true)]);
     let mut out = BytesMut::new();
     row_description(&schema, &[Format::Text, Format::Binary], &mut out);
-    let mut expected = b"T\0\0\0\x2e\0\x02a\0\0\0\0\0\0\0\0\0\x04\x13\xff\xff\0\0\0\x0e\0\0".to_vec();
+    let mut expected =
+        b"T\0\0\0\x2e\0\x02a\0\0\0\0\0\0\0\0\0\x04\x13\xff\xff\0\0\0\x0e\0\0".to_vec();
     expected.extend(b"b\0\0\0\0\0\0\0\0\0\0\x14\0\x08\xff\xff\xff\xff\0\x01");
     assert_eq!(out[..], expected[..]);
 }
@@ -272,7 +336,7 @@ fn a_data_row_holds_lengths_and_nulls() {
         Field::new("a", DataType::Int32, true),
         Field::new("b", DataType::Utf8View, true),
     ]);
-    let encoder = RowEncoder::new(&schema, &[], Zone::Utc).unwrap();
+    let encoder = RowEncoder::new(&schema, &[], Styles::utc()).unwrap();
     let batch = RecordBatch::try_new(
         Arc::new(schema),
         vec![

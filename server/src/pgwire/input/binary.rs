@@ -156,7 +156,8 @@ impl Array {
         let _has_null = rest.try_get_u32().map_err(short)?;
         let _element = rest.try_get_u32().map_err(short)?;
         if count > DIMENSIONS_MAX {
-            let text = format!("number of array dimensions ({count}) exceeds the maximum allowed (6)");
+            let text =
+                format!("number of array dimensions ({count}) exceeds the maximum allowed (6)");
             return Err(error("54000", text));
         }
         let mut dimensions = Vec::with_capacity(count);

@@ -1,4 +1,5 @@
-//! Text input of dates, times and timestamps: ISO 8601 and Postgres's own output, `epoch`, `infinity`, `now`, `today`...
+//! Text input of dates, times and timestamps: ISO 8601 and Postgres's own output, `epoch`,
+//! `infinity`, `now`, `today`...
 //!
 //! Month names and local date orders other than month/day/year are refused, not guessed.
 
@@ -121,15 +122,8 @@ fn today(zone: &Zone) -> i64 {
 
 fn parse(text: &str) -> Result<Parsed, Bad> {
     let text = text.trim();
-    match text.to_ascii_lowercase().as_str() {
-        "infinity" | "+infinity" => return Ok(Parsed::Infinity),
-        "-infinity" => return Ok(Parsed::MinusInfinity),
-        "epoch" => return Ok(Parsed::Instant(0)),
-        "now" => return Ok(Parsed::Instant(now())),
-        "today" => return Ok(Parsed::Relative(0)),
-        "tomorrow" => return Ok(Parsed::Relative(1)),
-        "yesterday" => return Ok(Parsed::Relative(-1)),
-        _ => {}
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return word(text).ok_or(Bad::Syntax);
     }
     let (text, before_christ) = era(text);
     let end = text.find(|c: char| c == 'T' || c == 't' || c.is_ascii_whitespace());
@@ -151,10 +145,25 @@ fn parse(text: &str) -> Result<Parsed, Bad> {
     Ok(Parsed::Parts(Parts { days, micros, zone }))
 }
 
+/// Values that are words.
+fn word(text: &str) -> Option<Parsed> {
+    Some(match text.to_ascii_lowercase().as_str() {
+        "infinity" | "+infinity" => Parsed::Infinity,
+        "-infinity" => Parsed::MinusInfinity,
+        "epoch" => Parsed::Instant(0),
+        "now" => Parsed::Instant(now()),
+        "today" => Parsed::Relative(0),
+        "tomorrow" => Parsed::Relative(1),
+        "yesterday" => Parsed::Relative(-1),
+        _ => return None,
+    })
+}
+
 /// Takes `AD` or `BC` off the end.
 fn era(text: &str) -> (&str, bool) {
     let length = text.len();
-    if length < 3 || !text.is_char_boundary(length - 3) {
+    let may_end_so = text.ends_with(['C', 'c', 'D', 'd']);
+    if !may_end_so || length < 3 || !text.is_char_boundary(length - 3) {
         return (text, false);
     }
     let (head, tail) = text.split_at(length - 3);
@@ -173,12 +182,17 @@ fn number(text: &str) -> Result<i64, Bad> {
 }
 
 fn day_number(text: &str, before_christ: bool) -> Result<i64, Bad> {
-    let fields: Vec<&str> = text.split(['-', '/', '.']).collect();
-    let (year, month, day) = match fields.as_slice() {
-        [all] if all.len() == 8 && all.is_ascii() => (&all[..4], &all[4..6], &all[6..]),
-        [year, month, day] if year.len() >= 3 => (*year, *month, *day),
+    let mut fields = text.split(['-', '/', '.']);
+    let mut next = || fields.next();
+    let (year, month, day) = match (next(), next(), next(), next()) {
+        (Some(all), None, ..) if all.len() == 8 && all.is_ascii() => {
+            (&all[..4], &all[4..6], &all[6..])
+        }
+        (Some(year), Some(month), Some(day), None) if year.len() >= 3 => (year, month, day),
         // DateStyle MDY.
-        [month, day, year] if text.contains('/') && year.len() >= 3 => (*year, *month, *day),
+        (Some(month), Some(day), Some(year), None) if text.contains('/') && year.len() >= 3 => {
+            (year, month, day)
+        }
         _ => return Err(Bad::Syntax),
     };
     let (year, month, day) = (number(year)?, number(month)?, number(day)?);

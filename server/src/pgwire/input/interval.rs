@@ -1,4 +1,5 @@
-//! Text input of intervals: `1 year 2 mons -3 days 04:05:06`, `1h30m`, `2 weeks ago`, ISO 8601 `P1Y2M3DT4H5M6S`.
+//! Text input of intervals: `1 year 2 mons -3 days 04:05:06`, `1h30m`, `2 weeks ago`, ISO 8601
+//! `P1Y2M3DT4H5M6S`.
 
 use arrow::datatypes::IntervalMonthDayNano;
 use millstream_sql::SqlError;

@@ -6,11 +6,7 @@ use super::Builder;
 use crate::pgwire::error::error;
 
 /// Appends the elements of an array literal to the child; gives their number.
-pub(super) fn append_array(
-    text: &str,
-    vector: bool,
-    child: &mut Builder,
-) -> Result<i32, SqlError> {
+pub(super) fn append_array(text: &str, vector: bool, child: &mut Builder) -> Result<i32, SqlError> {
     if vector {
         let mut count = 0;
         for element in text.split_ascii_whitespace() {

@@ -30,9 +30,29 @@ struct Parsed {
 }
 
 pub(super) fn parse_128(text: &str, precision: u8, scale: i8) -> Result<i128, SqlError> {
+    if let Some(value) = short(text, precision, scale) {
+        return Ok(value);
+    }
     let (digits, negative) = scaled(text, precision, scale)?;
     let value = digits.iter().fold(0_i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
     Ok(if negative { -value } else { value })
+}
+
+/// The usual case, without allocation: few digits, no more behind the point than the scale has.
+fn short(text: &str, precision: u8, scale: i8) -> Option<i128> {
+    const DIGITS_MAX: usize = 18;
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let missing = usize::try_from(scale).ok()?.checked_sub(fraction.len())?;
+    let count = whole.len() + usize::try_from(scale).ok()?;
+    let all_digits = digits.bytes().filter(|byte| byte.is_ascii_digit()).count();
+    let fits = count <= DIGITS_MAX.min(usize::from(precision));
+    if whole.is_empty() || !fits || all_digits != whole.len() + fraction.len() {
+        return None;
+    }
+    let digits = whole.bytes().chain(fraction.bytes()).chain(std::iter::repeat_n(b'0', missing));
+    let value = digits.fold(0_i64, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+    Some(i128::from(if text.starts_with('-') { -value } else { value }))
 }
 
 pub(super) fn parse_256(text: &str, precision: u8, scale: i8) -> Result<i256, SqlError> {
@@ -45,7 +65,8 @@ pub(super) fn parse_256(text: &str, precision: u8, scale: i8) -> Result<i256, Sq
     number.parse().map_err(|_| overflow(precision, scale))
 }
 
-/// Digits behind the point in a text, for a parameter that has no column to say it; `None`: not a finite number.
+/// Digits behind the point in a text, for a parameter that has no column to say it; `None`: not a
+/// finite number.
 pub(crate) fn scale_of(text: &str) -> Option<(u8, i8)> {
     let parsed = parse(text).ok()?;
     let scale = (-parsed.exponent).clamp(0, DIGITS_MAX as i32);

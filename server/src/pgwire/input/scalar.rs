@@ -88,8 +88,7 @@ fn oid(text: &str) -> Result<u32, SqlError> {
 }
 
 fn float8(text: &str) -> Result<f64, SqlError> {
-    let value: f64 =
-        text.trim().parse().map_err(|_| invalid_text("double precision", text))?;
+    let value: f64 = text.trim().parse().map_err(|_| invalid_text("double precision", text))?;
     check_range(text, value.is_infinite(), value == 0.0, "double precision")?;
     Ok(value)
 }
@@ -189,9 +188,10 @@ fn hex_bytes(hex: &str) -> Result<Vec<u8>, SqlError> {
         if digit.is_ascii_whitespace() && high.is_none() {
             continue;
         }
-        let value = digit.to_digit(16).ok_or_else(|| {
-            error("22023", format!("invalid hexadecimal digit: \"{digit}\""))
-        })? as u8;
+        let value = digit
+            .to_digit(16)
+            .ok_or_else(|| error("22023", format!("invalid hexadecimal digit: \"{digit}\"")))?
+            as u8;
         high = match high {
             None => Some(value),
             Some(first) => {

@@ -53,7 +53,14 @@ fn bad_values_are_refused_with_postgres_codes() {
 
 #[test]
 fn numbers_round_half_away_from_zero_to_the_column() {
-    for (text, value) in [("1.005", 101), ("-1.005", -101), ("1.004", 100), ("0.005", 1), ("9.995", 1000), ("1e1", 1000)] {
+    for (text, value) in [
+        ("1.005", 101),
+        ("-1.005", -101),
+        ("1.004", 100),
+        ("0.005", 1),
+        ("9.995", 1000),
+        ("1e1", 1000),
+    ] {
         assert_eq!(numeric::parse_128(text, 10, 2).unwrap(), value, "{text}");
     }
     assert_eq!(numeric::parse_128("0.001", 10, 2).unwrap(), 0);

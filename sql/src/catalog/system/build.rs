@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanBuilder, Float64Builder, Int16Builder, Int32Builder, Int64Builder, ListBuilder,
-    RecordBatch, StringViewBuilder, TimestampMicrosecondBuilder,
+    ArrayRef, BooleanBuilder, Float64Builder, Int16Builder, Int32Builder, Int64Builder,
+    ListBuilder, RecordBatch, StringViewBuilder, TimestampMicrosecondBuilder,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 
@@ -203,9 +203,13 @@ fn append(builder: &mut Builder, cell: Cell) {
         (Builder::Texts(builder), _) => builder.append_null(),
         (Builder::Bool(builder), Cell::Bool(value)) => builder.append_value(value),
         (Builder::Bool(builder), _) => builder.append_null(),
-        (Builder::Int2(builder), Cell::Int(value)) => builder.append_option(i16::try_from(value).ok()),
+        (Builder::Int2(builder), Cell::Int(value)) => {
+            builder.append_option(i16::try_from(value).ok())
+        }
         (Builder::Int2(builder), _) => builder.append_null(),
-        (Builder::Int4(builder), Cell::Int(value)) => builder.append_option(i32::try_from(value).ok()),
+        (Builder::Int4(builder), Cell::Int(value)) => {
+            builder.append_option(i32::try_from(value).ok())
+        }
         (Builder::Int4(builder), _) => builder.append_null(),
         (Builder::Int8(builder), Cell::Int(value)) => builder.append_value(value),
         (Builder::Int8(builder), _) => builder.append_null(),

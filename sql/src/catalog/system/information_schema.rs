@@ -82,8 +82,18 @@ fn tables(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         };
         let name = &relation.name;
         rows.push(cells![
-            DATABASE, name.schema.as_str(), name.name.as_str(), kind, none, none, none, none, none,
-            insertable, "NO", none,
+            DATABASE,
+            name.schema.as_str(),
+            name.name.as_str(),
+            kind,
+            none,
+            none,
+            none,
+            none,
+            none,
+            insertable,
+            "NO",
+            none,
         ]);
     }
     Ok(())
@@ -119,7 +129,8 @@ fn column(relation: &Relation, at: usize, rows: &mut Rows) {
         Some(_) => "ARRAY".to_string(),
         None => known.map_or_else(|| pg_type_name(field), |known| known.printed.to_string()),
     };
-    let length = (matches!(udt.as_str(), "varchar" | "bpchar") && modifier > 4).then(|| modifier - 4);
+    let length =
+        (matches!(udt.as_str(), "varchar" | "bpchar") && modifier > 4).then(|| modifier - 4);
     let digits = match udt.as_str() {
         "int2" => Some((16i64, 2i64, 0i64)),
         "int4" => Some((32, 2, 0)),
@@ -133,13 +144,29 @@ fn column(relation: &Relation, at: usize, rows: &mut Rows) {
     let instant = matches!(udt.as_str(), "timestamp" | "timestamptz" | "time" | "interval");
     let yes = |yes: bool| if yes { "YES" } else { "NO" };
     rows.push(cells![
-        DATABASE, relation.name.schema.as_str(), relation.name.name.as_str(),
-        field.name().as_str(), u64::try_from(at + 1).unwrap_or(u64::MAX), default,
-        yes(field.is_nullable()), printed, length, length.map(|length| length * 4),
-        digits.map(|digits| digits.0), digits.map(|digits| digits.1),
-        digits.filter(|_| exact).map(|digits| digits.2), instant.then_some(6i64), none, none,
-        DATABASE, "pg_catalog", udt, "NO", if generated.is_some() { "ALWAYS" } else { "NEVER" },
-        generated, yes(table.is_some()),
+        DATABASE,
+        relation.name.schema.as_str(),
+        relation.name.name.as_str(),
+        field.name().as_str(),
+        u64::try_from(at + 1).unwrap_or(u64::MAX),
+        default,
+        yes(field.is_nullable()),
+        printed,
+        length,
+        length.map(|length| length * 4),
+        digits.map(|digits| digits.0),
+        digits.map(|digits| digits.1),
+        digits.filter(|_| exact).map(|digits| digits.2),
+        instant.then_some(6i64),
+        none,
+        none,
+        DATABASE,
+        "pg_catalog",
+        udt,
+        "NO",
+        if generated.is_some() { "ALWAYS" } else { "NEVER" },
+        generated,
+        yes(table.is_some()),
     ]);
 }
 
@@ -149,7 +176,13 @@ fn views(context: &SystemContext, rows: &mut Rows) -> Result<()> {
             let name = &relation.name;
             let text = view_query(&relation.definition);
             rows.push(cells![
-                DATABASE, name.schema.as_str(), name.name.as_str(), text, "NONE", "NO", "NO",
+                DATABASE,
+                name.schema.as_str(),
+                name.name.as_str(),
+                text,
+                "NONE",
+                "NO",
+                "NO",
             ]);
         }
     }
@@ -161,8 +194,16 @@ fn constraints(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         if relation.table().is_ok_and(|table| !table.primary_key.is_empty()) {
             let (schema, name) = (relation.name.schema.as_str(), relation.name.name.as_str());
             rows.push(cells![
-                DATABASE, schema, format!("{name}_pkey"), DATABASE, schema, name, "PRIMARY KEY",
-                "NO", "NO", "YES",
+                DATABASE,
+                schema,
+                format!("{name}_pkey"),
+                DATABASE,
+                schema,
+                name,
+                "PRIMARY KEY",
+                "NO",
+                "NO",
+                "YES",
             ]);
         }
     }
@@ -175,7 +216,12 @@ fn key_columns(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         let (schema, name) = (relation.name.schema.as_str(), relation.name.name.as_str());
         for (place, at) in table.primary_key.iter().enumerate() {
             rows.push(cells![
-                DATABASE, schema, format!("{name}_pkey"), DATABASE, schema, name,
+                DATABASE,
+                schema,
+                format!("{name}_pkey"),
+                DATABASE,
+                schema,
+                name,
                 relation.schema.field(*at).name().as_str(),
                 u64::try_from(place + 1).unwrap_or(u64::MAX),
             ]);

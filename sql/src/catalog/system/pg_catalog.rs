@@ -1,7 +1,7 @@
 //! `pg_catalog` beside relations: schemas, types, roles, databases, settings.
 
 use super::build::cells;
-use super::oids::{self, TYPES};
+use super::oids::{self, PgType, TYPES};
 use super::{Column as C, Kind as K, Rows, SYSTEM_SCHEMAS, SystemContext, SystemTable};
 use crate::catalog::DATABASE;
 use crate::error::Result;
@@ -83,8 +83,19 @@ fn namespaces(context: &SystemContext, rows: &mut Rows) -> Result<()> {
 
 fn databases(_context: &SystemContext, rows: &mut Rows) -> Result<()> {
     rows.push(cells![
-        oids::DATABASE, DATABASE, oids::ROLE, 6i64, "c", false, true, -1i64, 0i64, 1i64,
-        oids::TABLESPACE, "C", "C",
+        oids::DATABASE,
+        DATABASE,
+        oids::ROLE,
+        6i64,
+        "c",
+        false,
+        true,
+        -1i64,
+        0i64,
+        1i64,
+        oids::TABLESPACE,
+        "C",
+        "C",
     ]);
     Ok(())
 }
@@ -101,7 +112,18 @@ fn user(context: &SystemContext) -> String {
 fn roles(context: &SystemContext, rows: &mut Rows) -> Result<()> {
     let none: Option<&str> = None;
     rows.push(cells![
-        user(context), true, true, true, true, true, true, -1i64, none, none, true, none,
+        user(context),
+        true,
+        true,
+        true,
+        true,
+        true,
+        true,
+        -1i64,
+        none,
+        none,
+        true,
+        none,
         oids::ROLE,
     ]);
     Ok(())
@@ -120,7 +142,17 @@ fn access_methods(_context: &SystemContext, rows: &mut Rows) -> Result<()> {
 
 fn collations(_context: &SystemContext, rows: &mut Rows) -> Result<()> {
     for (oid, name, provider) in [(100i64, "default", "d"), (950, "C", "c"), (951, "POSIX", "c")] {
-        rows.push(cells![oid, name, oids::PG_CATALOG, oids::ROLE, provider, true, -1i64, name, name]);
+        rows.push(cells![
+            oid,
+            name,
+            oids::PG_CATALOG,
+            oids::ROLE,
+            provider,
+            true,
+            -1i64,
+            name,
+            name
+        ]);
     }
     Ok(())
 }
@@ -138,30 +170,97 @@ fn types(_context: &SystemContext, rows: &mut Rows) -> Result<()> {
         let kind = if known.category == "P" { "p" } else { "b" };
         let function = |end: &str| format!("{}{end}", known.name);
         rows.push(cells![
-            known.oid, known.name, oids::PG_CATALOG, oids::ROLE, known.length,
-            (1..=8).contains(&known.length), kind, known.category, false, true, ",", 0i64, "-",
-            0i64, known.array, function("in"), function("out"), function("recv"),
-            function("send"), "-", "-", "-", "i", "p", false, 0i64, -1i64, 0i64, collation,
+            known.oid,
+            known.name,
+            oids::PG_CATALOG,
+            oids::ROLE,
+            known.length,
+            (1..=8).contains(&known.length),
+            kind,
+            known.category,
+            false,
+            true,
+            ",",
+            0i64,
+            "-",
+            0i64,
+            known.array,
+            function("in"),
+            function("out"),
+            function("recv"),
+            function("send"),
+            "-",
+            "-",
+            "-",
+            "i",
+            "p",
+            false,
+            0i64,
+            -1i64,
+            0i64,
+            collation,
         ]);
-        if known.array == 0 {
-            continue;
+        if known.array != 0 {
+            array_type(known, collation, rows);
         }
-        rows.push(cells![
-            known.array, format!("_{}", known.name), oids::PG_CATALOG, oids::ROLE, -1i64, false,
-            "b", "A", false, true, ",", 0i64, "array_subscript_handler", known.oid, 0i64,
-            "array_in", "array_out", "array_recv", "array_send", "-", "-", "array_typanalyze", "i",
-            "x", false, 0i64, -1i64, 0i64, collation,
-        ]);
     }
     Ok(())
+}
+
+fn array_type(known: &PgType, collation: i64, rows: &mut Rows) {
+    rows.push(cells![
+        known.array,
+        format!("_{}", known.name),
+        oids::PG_CATALOG,
+        oids::ROLE,
+        -1i64,
+        false,
+        "b",
+        "A",
+        false,
+        true,
+        ",",
+        0i64,
+        "array_subscript_handler",
+        known.oid,
+        0i64,
+        "array_in",
+        "array_out",
+        "array_recv",
+        "array_send",
+        "-",
+        "-",
+        "array_typanalyze",
+        "i",
+        "x",
+        false,
+        0i64,
+        -1i64,
+        0i64,
+        collation,
+    ]);
 }
 
 fn settings(context: &SystemContext, rows: &mut Rows) -> Result<()> {
     let none: Option<&str> = None;
     for (name, value, description) in context.settings.all() {
         rows.push(cells![
-            name, value.as_str(), none, "Client Connection Defaults", description, none, "user",
-            "string", "session", none, none, none, value.as_str(), value.as_str(), none, none,
+            name,
+            value.as_str(),
+            none,
+            "Client Connection Defaults",
+            description,
+            none,
+            "user",
+            "string",
+            "session",
+            none,
+            none,
+            none,
+            value.as_str(),
+            value.as_str(),
+            none,
+            none,
             false,
         ]);
     }

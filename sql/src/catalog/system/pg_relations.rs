@@ -94,7 +94,15 @@ fn classes(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         let access = if stored { oids::HEAP } else { 0 };
         let oid = oids::relation(relation.id);
         let width = count(relation.schema.fields().len());
-        rows.push(class(oid, &relation.name.name, &relation.name.schema, access, has_key, kind, width));
+        rows.push(class(
+            oid,
+            &relation.name.name,
+            &relation.name.schema,
+            access,
+            has_key,
+            kind,
+            width,
+        ));
         if has_key {
             let name = format!("{}_pkey", relation.name.name);
             let (oid, width) = (oids::key_index(relation.id), count(key(relation).len()));
@@ -116,9 +124,36 @@ fn class(
     let rules = kind == "v" || kind == "m";
     let replica = if kind == "i" { "n" } else { "d" };
     cells![
-        oid, name, oids::schema(schema), 0i64, 0i64, oids::ROLE, access, oid, 0i64, 0i64,
-        -1.0f64, 0i64, 0i64, has_index, false, "p", kind, width, 0i64, rules, false, false, false,
-        false, true, replica, false, 0i64, 0i64, 0i64,
+        oid,
+        name,
+        oids::schema(schema),
+        0i64,
+        0i64,
+        oids::ROLE,
+        access,
+        oid,
+        0i64,
+        0i64,
+        -1.0f64,
+        0i64,
+        0i64,
+        has_index,
+        false,
+        "p",
+        kind,
+        width,
+        0i64,
+        rules,
+        false,
+        false,
+        false,
+        false,
+        true,
+        replica,
+        false,
+        0i64,
+        0i64,
+        0i64,
     ]
 }
 
@@ -151,9 +186,28 @@ fn attribute(relation: &Relation, oid: i64, at: usize, number: usize, rows: &mut
     let collation = if is_text { oids::DEFAULT_COLLATION } else { 0 };
     let storage = if length < 0 { "x" } else { "p" };
     rows.push(cells![
-        oid, field.name().as_str(), type_oid, -1i64, length, count(number), 0i64, -1i64, modifier,
-        (1..=8).contains(&length), "i", storage, "", !field.is_nullable(), has_default, false, "",
-        if generated { "s" } else { "" }, false, true, 0i64, collation,
+        oid,
+        field.name().as_str(),
+        type_oid,
+        -1i64,
+        length,
+        count(number),
+        0i64,
+        -1i64,
+        modifier,
+        (1..=8).contains(&length),
+        "i",
+        storage,
+        "",
+        !field.is_nullable(),
+        has_default,
+        false,
+        "",
+        if generated { "s" } else { "" },
+        false,
+        true,
+        0i64,
+        collation,
     ]);
 }
 
@@ -164,7 +218,12 @@ fn defaults(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         let exprs = table.defaults.iter().zip(&table.generated).enumerate();
         for (at, (default, generated)) in exprs {
             if let Some(expr) = default.as_ref().or(generated.as_ref()) {
-                rows.push(cells![oid * 1000 + 1 + i64::try_from(at).unwrap_or(0), oid, count(at + 1), expr.to_string()]);
+                rows.push(cells![
+                    oid * 1000 + 1 + i64::try_from(at).unwrap_or(0),
+                    oid,
+                    count(at + 1),
+                    expr.to_string()
+                ]);
             }
         }
     }
@@ -185,9 +244,27 @@ fn indexes(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         }
         let width = count(key(relation).len());
         rows.push(cells![
-            oids::key_index(relation.id), oids::relation(relation.id), width, width, true, false,
-            true, false, true, false, true, false, true, true, false, key_numbers(relation, " "),
-            "0", "0", "0", none, none,
+            oids::key_index(relation.id),
+            oids::relation(relation.id),
+            width,
+            width,
+            true,
+            false,
+            true,
+            false,
+            true,
+            false,
+            true,
+            false,
+            true,
+            true,
+            false,
+            key_numbers(relation, " "),
+            "0",
+            "0",
+            "0",
+            none,
+            none,
         ]);
     }
     Ok(())
@@ -199,10 +276,25 @@ fn constraints(context: &SystemContext, rows: &mut Rows) -> Result<()> {
             continue;
         }
         rows.push(cells![
-            oids::key_constraint(relation.id), format!("{}_pkey", relation.name.name),
-            oids::schema(&relation.name.schema), "p", false, false, true,
-            oids::relation(relation.id), 0i64, oids::key_index(relation.id), 0i64, 0i64, " ", " ",
-            " ", true, 0i64, true, key_numbers(relation, ","),
+            oids::key_constraint(relation.id),
+            format!("{}_pkey", relation.name.name),
+            oids::schema(&relation.name.schema),
+            "p",
+            false,
+            false,
+            true,
+            oids::relation(relation.id),
+            0i64,
+            oids::key_index(relation.id),
+            0i64,
+            0i64,
+            " ",
+            " ",
+            " ",
+            true,
+            0i64,
+            true,
+            key_numbers(relation, ","),
         ]);
     }
     Ok(())
@@ -218,8 +310,14 @@ fn tables(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         if relation.kind() == RelationKind::Table {
             let name = &relation.name;
             rows.push(cells![
-                name.schema.as_str(), name.name.as_str(), owner(context), none,
-                !key(relation).is_empty(), false, false, false,
+                name.schema.as_str(),
+                name.name.as_str(),
+                owner(context),
+                none,
+                !key(relation).is_empty(),
+                false,
+                false,
+                false,
             ]);
         }
     }
@@ -258,7 +356,13 @@ fn matviews(context: &SystemContext, rows: &mut Rows) -> Result<()> {
             let name = &relation.name;
             let text = view_query(&relation.definition);
             rows.push(cells![
-                name.schema.as_str(), name.name.as_str(), owner(context), none, false, true, text,
+                name.schema.as_str(),
+                name.name.as_str(),
+                owner(context),
+                none,
+                false,
+                true,
+                text,
             ]);
         }
     }

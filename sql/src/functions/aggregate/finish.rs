@@ -32,7 +32,12 @@ impl Finish {
     }
 
     /// Results of exact totals. Where `nulls` says NULL, neither total nor count is looked at.
-    fn exact(&self, totals: &[i128], counts: &[i64], nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn exact(
+        &self,
+        totals: &[i128],
+        counts: &[i64],
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
         let valid = |row| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
         if self.output == DataType::Int64 {
             let narrow = |(row, &total): (usize, &i128)| match i64::try_from(total) {

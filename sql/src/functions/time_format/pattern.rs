@@ -31,7 +31,10 @@ pub(super) enum Field {
     Hour24,
     Hour12,
     /// AM or PM; upper case, with dots.
-    Meridiem { upper: bool, dots: bool },
+    Meridiem {
+        upper: bool,
+        dots: bool,
+    },
     Minute,
     Second,
     SecondOfDay,
@@ -241,8 +244,18 @@ fn name(full: &str, letters: Letters, length: Length, plain: bool, out: &mut Str
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 const DAYS: [&str; 7] =
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];

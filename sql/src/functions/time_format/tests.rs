@@ -44,7 +44,8 @@ fn strftime_patterns() {
 
 #[test]
 fn flink_patterns() {
-    let date_format = |pattern: &str| run(&format!("SELECT date_format(ts, '{pattern}') FROM {TIMES}"));
+    let date_format =
+        |pattern: &str| run(&format!("SELECT date_format(ts, '{pattern}') FROM {TIMES}"));
     assert_eq!(
         date_format("yyyy-MM-dd HH:mm:ss.SSS"),
         "2024-02-29 00:05:09.123\n1999-12-31 23:59:59.000\n2021-01-03 12:00:00.500"
@@ -60,5 +61,8 @@ fn dates_nulls_and_patterns_in_columns() {
     let pairs = "(VALUES (TIMESTAMP '2024-02-29 01:02:03', 'YYYY'), (TIMESTAMP '2024-02-29 01:02:03', 'MI'), \
                  (NULL, 'MI')) v(ts, p)";
     assert_eq!(run(&format!("SELECT to_char(ts, p) FROM {pairs}")), "2024\n02\nNULL");
-    assert_eq!(run("SELECT to_char(TIMESTAMPTZ '2024-02-29 23:30:00+02', 'DD HH24 TZ')"), "29 21 UTC");
+    assert_eq!(
+        run("SELECT to_char(TIMESTAMPTZ '2024-02-29 23:30:00+02', 'DD HH24 TZ')"),
+        "29 21 UTC"
+    );
 }

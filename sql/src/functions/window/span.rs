@@ -47,11 +47,13 @@ impl Span {
             }
             Self::Months(months) => {
                 let date = date_of(time.checked_sub(offset).ok_or_else(out_of_range)?)?;
-                let since_1970 = (date.year() - 1970) * 12 + i32::try_from(date.month0()).unwrap_or(0);
+                let since_1970 =
+                    (date.year() - 1970) * 12 + i32::try_from(date.month0()).unwrap_or(0);
                 let first = since_1970.div_euclid(months) * months;
                 let month = u32::try_from(first.rem_euclid(12)).unwrap_or(0) + 1;
                 let start = NaiveDate::from_ymd_opt(1970 + first.div_euclid(12), month, 1);
-                let start = start.and_then(|date| date.and_hms_opt(0, 0, 0)).ok_or_else(out_of_range)?;
+                let start =
+                    start.and_then(|date| date.and_hms_opt(0, 0, 0)).ok_or_else(out_of_range)?;
                 Ok(start.and_utc().timestamp_micros() + offset)
             }
         }
@@ -68,8 +70,11 @@ impl Span {
                 let moment = DateTime::from_timestamp_micros(time).ok_or_else(out_of_range)?;
                 let by = Months::new(months.unsigned_abs());
                 let forward = (months > 0) == (times > 0);
-                let moved =
-                    if forward { moment.checked_add_months(by) } else { moment.checked_sub_months(by) };
+                let moved = if forward {
+                    moment.checked_add_months(by)
+                } else {
+                    moment.checked_sub_months(by)
+                };
                 Ok(moved.ok_or_else(out_of_range)?.timestamp_micros())
             }
         }

@@ -5,8 +5,14 @@ use crate::functions::testing::run;
 #[test]
 fn tumbling() {
     let at = "TIMESTAMP '2024-01-01 00:00:17'";
-    assert_eq!(run(&format!("SELECT tumble_start({at}, INTERVAL '10 seconds')")), "2024-01-01T00:00:10");
-    assert_eq!(run(&format!("SELECT tumble_end({at}, INTERVAL '10 seconds')")), "2024-01-01T00:00:20");
+    assert_eq!(
+        run(&format!("SELECT tumble_start({at}, INTERVAL '10 seconds')")),
+        "2024-01-01T00:00:10"
+    );
+    assert_eq!(
+        run(&format!("SELECT tumble_end({at}, INTERVAL '10 seconds')")),
+        "2024-01-01T00:00:20"
+    );
     let offset = "INTERVAL '10 seconds', INTERVAL '8 seconds'";
     assert_eq!(run(&format!("SELECT tumble_start({at}, {offset})")), "2024-01-01T00:00:08");
     // A window contains its start, and times before 1970 go down, not towards zero.
@@ -60,7 +66,8 @@ fn cumulating() {
 
 #[test]
 fn wrong_sizes_are_refused() {
-    let run_size = |size: &str| run(&format!("SELECT tumble_start(TIMESTAMP '2024-01-01', {size})"));
+    let run_size =
+        |size: &str| run(&format!("SELECT tumble_start(TIMESTAMP '2024-01-01', {size})"));
     assert!(run_size("INTERVAL '0 seconds'").contains("must be positive"));
     assert!(run_size("INTERVAL '1 month 1 day'").contains("cannot mix months"));
 }

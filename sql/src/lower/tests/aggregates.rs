@@ -35,7 +35,7 @@ fn expressions() {
         expect![[r#"
             Project [t.a % Int64(2)@0 AS parity, sum(t.b * Int64(2))@1 AS s] {retract, key: [parity]}
               Aggregate group: [t.a % Int64(2)], calls: [sum(t.b * Int64(2))] {retract, key: [t.a % Int64(2)]}
-                Project [a, b, CAST(a@0 AS Int64) % 2 AS t.a % Int64(2)] {retract}
+                Project [b, CAST(a@0 AS Int64) % 2 AS t.a % Int64(2)] {retract}
                   Scan t [a, b] {retract}
         "#]],
     );
@@ -45,7 +45,22 @@ fn expressions() {
 fn rollup_over_expressions() {
     check(
         "SELECT a + 1 AS x, sum(b) AS s FROM t GROUP BY ROLLUP (a + 1, c)",
-        expect![[""]],
+        expect![[r#"
+            Project [t.a + Int64(1)@0 AS x, sum(t.b)@3 AS s] {retract}
+              Union {retract}
+                Project [t.a + Int64(1), c, CAST(0 AS UInt8) AS __grouping_id, sum(t.b)] {retract, key: [t.a + Int64(1), c]}
+                  Aggregate group: [t.a + Int64(1), c], calls: [sum(t.b)] {retract, key: [t.a + Int64(1), c]}
+                    Project [b, c, int_add(CAST(a@0 AS Int64), 1) AS t.a + Int64(1)] {retract}
+                      Scan t [a, b, c] {retract}
+                Project [t.a + Int64(1), NULL AS c, CAST(1 AS UInt8) AS __grouping_id, sum(t.b)] {retract, key: [t.a + Int64(1)]}
+                  Aggregate group: [t.a + Int64(1)], calls: [sum(t.b)] {retract, key: [t.a + Int64(1)]}
+                    Project [b, c, int_add(CAST(a@0 AS Int64), 1) AS t.a + Int64(1)] {retract}
+                      Scan t [a, b, c] {retract}
+                Project [NULL AS t.a + Int64(1), NULL AS c, CAST(3 AS UInt8) AS __grouping_id, sum(t.b)] {retract, key: []}
+                  Aggregate group: [], calls: [sum(t.b)] {retract, key: []}
+                    Project [b, c, int_add(CAST(a@0 AS Int64), 1) AS t.a + Int64(1)] {retract}
+                      Scan t [a, b, c] {retract}
+        "#]],
     );
 }
 

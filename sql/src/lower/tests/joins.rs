@@ -76,7 +76,7 @@ fn full_using() {
     check(
         "SELECT * FROM t FULL JOIN u USING (a)",
         expect![[r#"
-            Project [a, b, c, b, c] {retract}
+            Project [CASE WHEN a@0 IS NOT NULL THEN a@0 ELSE a@3 END AS a, b, c, b, c] {retract}
               Join Full on: [a = a] {retract}
                 Scan t [a, b, c] {retract}
                 Scan u [a, b, c] {retract, key: [a]}

@@ -112,5 +112,11 @@ fn wrong_window_arguments() {
 
 #[test]
 fn not_in_beside_or() {
-    check("SELECT a FROM t WHERE b NOT IN (SELECT b FROM u) OR a = 1", expect![[""]]);
+    check(
+        "SELECT a FROM t WHERE b NOT IN (SELECT b FROM u) OR a = 1",
+        expect![[r#"
+        0A000 NOT IN (SELECT ...) beside OR, where NULLs may be is not supported yet
+        HINT: NOT EXISTS (SELECT ...) can be used.
+    "#]],
+    );
 }

@@ -84,7 +84,7 @@ fn distinct_on() {
         "SELECT DISTINCT ON (c) c, a FROM t ORDER BY c, b DESC",
         expect![[r#"
             Project [c, a] {retract, key: [c]}
-              TopN partition: [c], order: [c, b desc], limit: 1, offset: 0, RowNumber {retract, key: [c]}
+              TopN partition: [c], order: [c, b desc], limit: 1, offset: 0 {retract, key: [c]}
                 Scan t [a, b, c] {retract}
         "#]],
     );
@@ -108,7 +108,7 @@ fn row_number_without_rank() {
         "SELECT a, c FROM (SELECT *, row_number() OVER (PARTITION BY c ORDER BY b DESC) AS n FROM t) s WHERE n = 1",
         expect![[r#"
             Project [a, c] {retract, key: [c]}
-              TopN partition: [c], order: [b desc], limit: 1, offset: 0, RowNumber {retract, key: [c]}
+              TopN partition: [c], order: [b desc], limit: 1, offset: 0 {retract, key: [c]}
                 Scan t [a, b, c] {retract}
         "#]],
     );
@@ -120,7 +120,7 @@ fn row_number_less() {
         "SELECT a FROM (SELECT *, row_number() OVER (ORDER BY b) AS n FROM t) s WHERE 4 > n AND a > 0",
         expect![[r#"
             Filter a@0 > 0 -> Project [a] {retract}
-              TopN partition: [], order: [b], limit: 3, offset: 0, RowNumber {retract}
+              TopN partition: [], order: [b], limit: 3, offset: 0 {retract}
                 Scan t [a, b] {retract}
         "#]],
     );
@@ -132,7 +132,7 @@ fn second_row() {
         "SELECT a FROM (SELECT *, row_number() OVER (PARTITION BY c ORDER BY b) AS n FROM t) s WHERE n = 2",
         expect![[r#"
             Project [a] {retract}
-              TopN partition: [c], order: [b], limit: 1, offset: 1, RowNumber {retract, key: [c]}
+              TopN partition: [c], order: [b], limit: 1, offset: 1 {retract, key: [c]}
                 Scan t [a, b, c] {retract}
         "#]],
     );
@@ -193,7 +193,7 @@ fn computed_partition() {
         "SELECT a FROM (SELECT a, row_number() OVER (PARTITION BY a % 2 ORDER BY b + 1) AS n FROM t) s WHERE n <= 2",
         expect![[r#"
             Project [a] {retract}
-              TopN partition: [t.a % Int64(2)], order: [int_add(t.b,Int64(1))], limit: 2, offset: 0, RowNumber {retract}
+              TopN partition: [t.a % Int64(2)], order: [int_add(t.b,Int64(1))], limit: 2, offset: 0 {retract}
                 Project [a, b, CAST(a@0 AS Int64) % 2 AS t.a % Int64(2), int_add(b@1, 1) AS int_add(t.b,Int64(1))] {retract}
                   Scan t [a, b] {retract}
         "#]],

@@ -1,3 +1,5 @@
+//! Tests of transactions.
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -5,7 +7,10 @@ async fn changes_are_seen_inside_and_after_commit_only() {
     let fixture = Fixture::new();
     let (mut a, mut b) = (fixture.session(), fixture.session());
     run(&mut a, "CREATE TABLE t (k INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1)").await;
-    assert_eq!(run(&mut a, "BEGIN; INSERT INTO t VALUES (2, 2); UPDATE t SET v = 9 WHERE k = 1").await, "UPDATE 1");
+    assert_eq!(
+        run(&mut a, "BEGIN; INSERT INTO t VALUES (2, 2); UPDATE t SET v = 9 WHERE k = 1").await,
+        "UPDATE 1"
+    );
     assert_eq!(run(&mut a, "SELECT * FROM t ORDER BY k").await, "1|9\n2|2");
     assert_eq!(run(&mut b, "SELECT * FROM t ORDER BY k").await, "1|1");
     assert_eq!(a.transaction_status(), TransactionStatus::Active);
@@ -19,8 +24,12 @@ async fn changes_are_seen_inside_and_after_commit_only() {
 async fn a_commit_is_one_moment_for_its_views() {
     let fixture = Fixture::new();
     let mut s = fixture.session();
-    run(&mut s, "CREATE TABLE a (id INT PRIMARY KEY, v INT); INSERT INTO a VALUES (1, 100), (2, 0); \
-        CREATE MATERIALIZED VIEW total AS SELECT sum(v) AS s FROM a").await;
+    run(
+        &mut s,
+        "CREATE TABLE a (id INT PRIMARY KEY, v INT); INSERT INTO a VALUES (1, 100), (2, 0); \
+        CREATE MATERIALIZED VIEW total AS SELECT sum(v) AS s FROM a",
+    )
+    .await;
     for _ in 0..20 {
         run(&mut s, "BEGIN; UPDATE a SET v = v - 1 WHERE id = 1; UPDATE a SET v = v + 1 WHERE id = 2; COMMIT").await;
         assert_eq!(run(&mut s, "SELECT s, (SELECT sum(v) FROM a) FROM total").await, "100|100");
@@ -49,11 +58,25 @@ async fn errors_fail_the_transaction() {
 async fn keys_are_checked_at_once() {
     let fixture = Fixture::new();
     let mut s = fixture.session();
-    run(&mut s, "CREATE TABLE t (k INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1); BEGIN").await;
+    run(&mut s, "CREATE TABLE t (k INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 1); BEGIN")
+        .await;
     assert!(run(&mut s, "SAVEPOINT a; INSERT INTO t VALUES (1, 2)").await.starts_with("23505"));
-    assert_eq!(run(&mut s, "ROLLBACK TO a; INSERT INTO t VALUES (1, 2) ON CONFLICT DO NOTHING").await, "INSERT 0 0");
-    assert_eq!(run(&mut s, "INSERT INTO t VALUES (1, 2), (2, 2) ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.v").await, "INSERT 0 2");
-    assert_eq!(run(&mut s, "DELETE FROM t WHERE k = 2; INSERT INTO t VALUES (2, 3)").await, "INSERT 0 1");
+    assert_eq!(
+        run(&mut s, "ROLLBACK TO a; INSERT INTO t VALUES (1, 2) ON CONFLICT DO NOTHING").await,
+        "INSERT 0 0"
+    );
+    assert_eq!(
+        run(
+            &mut s,
+            "INSERT INTO t VALUES (1, 2), (2, 2) ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.v"
+        )
+        .await,
+        "INSERT 0 2"
+    );
+    assert_eq!(
+        run(&mut s, "DELETE FROM t WHERE k = 2; INSERT INTO t VALUES (2, 3)").await,
+        "INSERT 0 1"
+    );
     assert_eq!(run(&mut s, "COMMIT").await, "COMMIT");
     assert_eq!(run(&mut s, "SELECT * FROM t ORDER BY k").await, "1|2\n2|3");
 }
@@ -92,9 +115,15 @@ async fn modes_and_settings() {
     run(&mut s, "CREATE TABLE t (k INT)").await;
     assert!(run(&mut s, "BEGIN READ ONLY; INSERT INTO t VALUES (1)").await.starts_with("25006"));
     run(&mut s, "ROLLBACK").await;
-    assert_eq!(run(&mut s, "BEGIN; SET LOCAL application_name = 'x'; SHOW application_name").await, "x");
+    assert_eq!(
+        run(&mut s, "BEGIN; SET LOCAL application_name = 'x'; SHOW application_name").await,
+        "x"
+    );
     assert_eq!(run(&mut s, "COMMIT; SHOW application_name").await, "");
-    assert_eq!(run(&mut s, "BEGIN; SET application_name = 'y'; ROLLBACK; SHOW application_name").await, "");
+    assert_eq!(
+        run(&mut s, "BEGIN; SET application_name = 'y'; ROLLBACK; SHOW application_name").await,
+        ""
+    );
     assert_eq!(run(&mut s, "SHOW TIME ZONE").await, "UTC");
     assert_eq!(run(&mut s, "SET TIME ZONE '+02'; SHOW timezone").await, "+02:00");
     assert_eq!(s.take_parameter_changes(), [("TimeZone".to_string(), "+02:00".to_string())]);
@@ -108,7 +137,11 @@ async fn modes_and_settings() {
 async fn cursors_and_prepared_statements() {
     let fixture = Fixture::new();
     let mut s = fixture.session();
-    run(&mut s, "BEGIN; DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5) AS g(v) ORDER BY v").await;
+    run(
+        &mut s,
+        "BEGIN; DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5) AS g(v) ORDER BY v",
+    )
+    .await;
     assert_eq!(run(&mut s, "FETCH 2 FROM c").await, "1\n2");
     assert_eq!(run(&mut s, "MOVE 1 FROM c").await, "MOVE 1");
     assert_eq!(run(&mut s, "FETCH ALL FROM c").await, "4\n5");

@@ -19,13 +19,10 @@ use super::{Conflict, Written, is_default_word};
 use crate::catalog::{Relation, TableDetail};
 use crate::error::{Result, SqlError};
 use crate::parser::{fold, fold_name};
-use crate::session::Session;
+use crate::session::{KeySet, Session};
 
 /// Tries before a statement that others keep disturbing gives up.
 const TRIES_MAX: usize = 100;
-/// Inside a transaction a table with more rows is not searched for keys at each INSERT: COMMIT finds them.
-const ROWS_SEARCHED_MAX: usize = 1_000_000;
-
 /// Whether DO UPDATE only sets every column but the key to EXCLUDED's: then the new row replaces the old one.
 pub(super) fn overwrites_all(action: &DoUpdate, relation: &Relation, table: &TableDetail) -> bool {
     if action.selection.is_some() || table.generated.iter().any(Option::is_some) {
@@ -44,7 +41,9 @@ pub(super) fn overwrites_all(action: &DoUpdate, relation: &Relation, table: &Tab
         set.insert(name);
     }
     let fields = relation.schema.fields().iter().enumerate();
-    fields.filter(|(at, _)| !table.primary_key.contains(at)).all(|(_, field)| set.contains(field.name()))
+    fields
+        .filter(|(at, _)| !table.primary_key.contains(at))
+        .all(|(_, field)| set.contains(field.name()))
 }
 
 /// Writes rows with the conflict dealt with here; tries again when others came between.
@@ -55,16 +54,27 @@ pub(super) fn write(
     conflict: &Conflict<'_>,
 ) -> Result<Written> {
     let table = relation.table()?;
+    if matches!(conflict, Conflict::Fail) && all_new(session, relation, table, &rows)? {
+        let changes = ChangeBatch::insert(rows.clone());
+        let (_, count) = session.write(relation, changes, OnConflict::Fail)?;
+        return Ok(Written { count, rows: vec![rows] });
+    }
     for _ in 0..TRIES_MAX {
-        let existing = existing_rows(session, relation, conflict)?;
+        let existing = session.current_rows(relation.id)?;
         let resolved = resolve(session, relation, table, &existing, &rows, conflict)?;
         let changes = resolved.changes(&relation.schema)?;
         match session.write(relation, changes, OnConflict::Fail) {
-            Err(error) if matches!(error.sqlstate, "40001" | "23505")
-                && !session.transaction.is_open()
-                && !matches!(conflict, Conflict::Fail) => {}
+            Err(error)
+                if matches!(error.sqlstate, "40001" | "23505")
+                    && !session.transaction.is_open()
+                    && !matches!(conflict, Conflict::Fail) => {}
             Err(error) => return Err(error),
             Ok(_) => {
+                for batch in &resolved.written {
+                    if let Some(keys) = session.transaction.keys(relation.id) {
+                        keys.add(batch)?;
+                    }
+                }
                 let count = resolved.count();
                 return Ok(Written { count, rows: resolved.written });
             }
@@ -73,18 +83,25 @@ pub(super) fn write(
     Err(SqlError::new("40001", "could not serialize access due to concurrent update"))
 }
 
-/// The rows to look for keys in.
-fn existing_rows(
-    session: &Session,
+/// Whether no key of these rows can be there, as far as the transaction's set of keys tells.
+fn all_new(
+    session: &mut Session,
     relation: &Relation,
-    conflict: &Conflict<'_>,
-) -> Result<Vec<RecordBatch>> {
-    let latest = session.db.engine().read_latest(relation.id)?;
-    if matches!(conflict, Conflict::Fail) && latest.num_rows() > ROWS_SEARCHED_MAX {
-        let changes = session.transaction.changes_of(relation.id);
-        return crate::session::apply_changes(Vec::new(), &changes);
+    table: &TableDetail,
+    rows: &RecordBatch,
+) -> Result<bool> {
+    if !session.transaction.is_open() {
+        return Ok(false);
     }
-    session.current_rows(relation.id)
+    if session.transaction.keys(relation.id).is_none() {
+        let current = session.current_rows(relation.id)?;
+        let keys = KeySet::new(&relation.schema, &table.primary_key, &current)?;
+        session.transaction.keep_keys(relation.id, keys);
+    }
+    match session.transaction.keys(relation.id) {
+        Some(keys) => keys.add_new(rows),
+        None => Ok(false),
+    }
 }
 
 /// What rows come to.
@@ -96,7 +113,8 @@ struct Resolved {
 
 impl Resolved {
     fn changes(&self, schema: &arrow::datatypes::SchemaRef) -> Result<ChangeBatch> {
-        let mut parts: Vec<ChangeBatch> = self.deletes.iter().cloned().map(ChangeBatch::delete).collect();
+        let mut parts: Vec<ChangeBatch> =
+            self.deletes.iter().cloned().map(ChangeBatch::delete).collect();
         parts.extend(self.written.iter().cloned().map(ChangeBatch::insert));
         if parts.is_empty() {
             return Ok(ChangeBatch::empty(Arc::clone(schema)));
@@ -110,7 +128,11 @@ impl Resolved {
     }
 }
 
-fn key_rows(converter: &RowConverter, rows: &RecordBatch, key: &[usize]) -> Result<arrow::row::Rows> {
+fn key_rows(
+    converter: &RowConverter,
+    rows: &RecordBatch,
+    key: &[usize],
+) -> Result<arrow::row::Rows> {
     let columns: Vec<ArrayRef> = key.iter().map(|at| Arc::clone(rows.column(*at))).collect();
     Ok(converter.convert_columns(&columns)?)
 }
@@ -124,7 +146,8 @@ fn resolve(
     conflict: &Conflict<'_>,
 ) -> Result<Resolved> {
     let key = &table.primary_key;
-    let fields = key.iter().map(|at| SortField::new(rows.column(*at).data_type().clone())).collect();
+    let fields =
+        key.iter().map(|at| SortField::new(rows.column(*at).data_type().clone())).collect();
     let converter = RowConverter::new(fields)?;
     let new_keys = key_rows(&converter, rows, key)?;
     let mut wanted: HashMap<OwnedRow, Option<(usize, usize)>> = HashMap::new();
@@ -153,9 +176,8 @@ fn resolve(
         }
         Conflict::DoNothing => {
             let mut seen = HashSet::new();
-            let kept = (0..rows.num_rows()).filter(|row| {
-                found(*row).is_none() && seen.insert(new_keys.row(*row).owned())
-            });
+            let kept = (0..rows.num_rows())
+                .filter(|row| found(*row).is_none() && seen.insert(new_keys.row(*row).owned()));
             Ok(Resolved { deletes: Vec::new(), written: vec![take(rows, kept)?] })
         }
         Conflict::Overwrite | Conflict::Update { .. } if !repeated.is_empty() => {
@@ -171,7 +193,8 @@ fn resolve(
         }
         Conflict::Update { action, alias, text } => {
             let fresh = take(rows, (0..rows.num_rows()).filter(|row| found(*row).is_none()))?;
-            let met: Vec<usize> = (0..rows.num_rows()).filter(|row| found(*row).is_some()).collect();
+            let met: Vec<usize> =
+                (0..rows.num_rows()).filter(|row| found(*row).is_some()).collect();
             let places: Vec<(usize, usize)> = met.iter().filter_map(|row| found(*row)).collect();
             let old = interleave(existing, &places, &relation.schema)?;
             let excluded = take(rows, met.into_iter())?;
@@ -206,14 +229,16 @@ pub(crate) fn check_unique(relation: &Relation, rows: &[RecordBatch]) -> Result<
 }
 
 fn duplicate(relation: &Relation, rows: &RecordBatch, key: &[usize], row: usize) -> SqlError {
-    let names: Vec<&str> = key.iter().map(|at| relation.schema.field(*at).name().as_str()).collect();
+    let names: Vec<&str> =
+        key.iter().map(|at| relation.schema.field(*at).name().as_str()).collect();
     let values: Vec<String> = key.iter().map(|at| assign::cell(rows.column(*at), row)).collect();
-    let text = format!(
-        "duplicate key value violates unique constraint \"{}_pkey\"",
-        relation.name.name
-    );
-    SqlError::new("23505", text)
-        .with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")))
+    let text =
+        format!("duplicate key value violates unique constraint \"{}_pkey\"", relation.name.name);
+    SqlError::new("23505", text).with_detail(format!(
+        "Key ({})=({}) already exists.",
+        names.join(", "),
+        values.join(", ")
+    ))
 }
 
 fn take(rows: &RecordBatch, places: impl Iterator<Item = usize>) -> Result<RecordBatch> {
@@ -254,7 +279,8 @@ impl Update<'_> {
         let both = left.join(&right)?;
         let columns: Vec<ArrayRef> =
             old.columns().iter().chain(excluded.columns()).cloned().collect();
-        let pairs = RecordBatch::try_new(Arc::new(Schema::new(both.as_arrow().fields().clone())), columns)?;
+        let pairs =
+            RecordBatch::try_new(Arc::new(Schema::new(both.as_arrow().fields().clone())), columns)?;
         let evaluate = |expr: &Expr| -> Result<ArrayRef> {
             let planned = planner.plan_expr(&self.qualify(expr), &both, self.text)?;
             let physical = planner.state.create_physical_expr(planned, &both)?;
@@ -267,14 +293,17 @@ impl Update<'_> {
             };
             let name = fold_name(name).pop().unwrap_or_default();
             let place = self.relation.schema.index_of(&name).map_err(|_| {
-                let text = format!("column \"{name}\" of relation \"{}\" does not exist", self.relation.name);
+                let text = format!(
+                    "column \"{name}\" of relation \"{}\" does not exist",
+                    self.relation.name
+                );
                 SqlError::new("42703", text)
             })?;
             let value = match is_default_word(&assignment.value) {
                 false => assignment.value.clone(),
-                true => self.table.defaults[place].clone().unwrap_or_else(|| {
-                    Expr::value(datafusion::sql::sqlparser::ast::Value::Null)
-                }),
+                true => self.table.defaults[place]
+                    .clone()
+                    .unwrap_or_else(|| Expr::value(datafusion::sql::sqlparser::ast::Value::Null)),
             };
             let array = evaluate(&value)?;
             let field = self.relation.schema.field(place);
@@ -314,10 +343,7 @@ impl Update<'_> {
 }
 
 /// Columns under the table's schema without its NOT NULLs, which are checked later.
-pub(crate) fn with_lenient_schema(
-    columns: Vec<ArrayRef>,
-    schema: &Schema,
-) -> Result<RecordBatch> {
+pub(crate) fn with_lenient_schema(columns: Vec<ArrayRef>, schema: &Schema) -> Result<RecordBatch> {
     let nullable = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let schema = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
     Ok(RecordBatch::try_new(schema, columns)?)

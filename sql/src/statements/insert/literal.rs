@@ -37,7 +37,10 @@ pub(super) fn rows(
     run: &Run<'_>,
 ) -> Result<Option<RecordBatch>> {
     let Some(source) = &insert.source else { return Ok(None) };
-    let bare = source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none() && source.fetch.is_none();
+    let bare = source.with.is_none()
+        && source.order_by.is_none()
+        && source.limit_clause.is_none()
+        && source.fetch.is_none();
     let SetExpr::Values(values) = source.body.as_ref() else { return Ok(None) };
     if !bare || table.generated.iter().any(Option::is_some) {
         return Ok(None);
@@ -63,9 +66,8 @@ pub(super) fn rows(
         let Some(array) = array else { return Ok(None) };
         arrays.push(array);
     }
-    let nullable = relation.schema.fields().iter().map(|field| {
-        field.as_ref().clone().with_nullable(true)
-    });
+    let nullable =
+        relation.schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let schema = Arc::new(Schema::new(nullable.collect::<Vec<_>>()));
     Ok(Some(RecordBatch::try_new(schema, arrays)?))
 }
@@ -80,12 +82,16 @@ fn places(insert: &Insert, relation: &Relation, table: &TableDetail) -> Result<O
         let Some(name) = fold_name(name).pop() else { return Ok(None) };
         let Ok(place) = relation.schema.index_of(&name) else { return Ok(None) };
         if places.contains(&place) {
-            return Err(SqlError::new("42701", format!("column \"{name}\" specified more than once")));
+            return Err(SqlError::new(
+                "42701",
+                format!("column \"{name}\" specified more than once"),
+            ));
         }
         places.push(place);
     }
     let defaulted = table.defaults.iter().enumerate();
-    let missing = defaulted.filter(|(at, _)| !places.contains(at)).any(|(_, default)| default.is_some());
+    let missing =
+        defaulted.filter(|(at, _)| !places.contains(at)).any(|(_, default)| default.is_some());
     Ok((!missing).then_some(places))
 }
 
@@ -95,7 +101,9 @@ fn cell<'a>(expr: &'a Expr, parameters: &'a [ScalarValue]) -> Result<Option<Cell
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
             return Ok(match expr.as_ref() {
                 Expr::Value(value) => match &value.value {
-                    Value::Number(digits, _) => Some(Cell::Number(Cow::Owned(format!("-{digits}")))),
+                    Value::Number(digits, _) => {
+                        Some(Cell::Number(Cow::Owned(format!("-{digits}"))))
+                    }
                     _ => None,
                 },
                 _ => None,
@@ -134,53 +142,68 @@ fn column(cells: &[Cell<'_>], field: &Field) -> Result<Option<ArrayRef>> {
             let array: StringViewArray = cells.iter().map(text).collect();
             Ok(Some(Arc::new(array)))
         }
-        DataType::Int16 => numbers(cells, |n| n.parse().ok(), |v: Vec<Option<i16>>| Arc::new(Int16Array::from(v))),
-        DataType::Int32 => numbers(cells, |n| n.parse().ok(), |v: Vec<Option<i32>>| Arc::new(Int32Array::from(v))),
-        DataType::Int64 => numbers(cells, |n| n.parse().ok(), |v: Vec<Option<i64>>| Arc::new(Int64Array::from(v))),
-        DataType::Float32 => numbers(cells, finite32, |v: Vec<Option<f32>>| Arc::new(Float32Array::from(v))),
-        DataType::Float64 => numbers(cells, finite64, |v: Vec<Option<f64>>| Arc::new(Float64Array::from(v))),
-        DataType::Boolean => {
-            let mut values = Vec::with_capacity(cells.len());
-            for cell in cells {
-                match cell {
-                    Cell::Null => values.push(None),
-                    Cell::Bool(value) => values.push(Some(*value)),
-                    _ => return Ok(None),
-                }
-            }
-            Ok(Some(Arc::new(BooleanArray::from(values))))
+        DataType::Int16 => {
+            numbers(cells, |n| n.parse().ok(), |v: Vec<Option<i16>>| Arc::new(Int16Array::from(v)))
         }
-        DataType::Decimal128(..) if cells.iter().all(|cell| matches!(cell, Cell::Number(_) | Cell::Null)) => {
-            // Digits beyond the scale are rounded by the planner's way.
-            let scale = match field.data_type() {
-                DataType::Decimal128(_, scale) => usize::try_from(*scale).unwrap_or_default(),
-                _ => 0,
-            };
-            let fits = cells.iter().all(|cell| match cell {
-                Cell::Number(digits) => {
-                    let fraction = digits.split_once('.').map_or("", |(_, fraction)| fraction);
-                    fraction.len() <= scale && !digits.contains(['e', 'E'])
-                }
-                _ => true,
-            });
-            if fits { cast_texts(cells, field).map(Some) } else { Ok(None) }
+        DataType::Int32 => {
+            numbers(cells, |n| n.parse().ok(), |v: Vec<Option<i32>>| Arc::new(Int32Array::from(v)))
         }
-        DataType::Timestamp(..) | DataType::Date32 if texts => {
-            // Only plain ISO forms: others (infinity, now, 1 Jan) go to the planner.
-            let iso = cells.iter().all(|cell| match cell {
-                Cell::Text(text) => {
-                    let bytes = text.as_bytes();
-                    bytes.len() >= 10 && bytes[4] == b'-' && bytes[7] == b'-' && bytes[0].is_ascii_digit()
-                }
-                _ => true,
-            });
-            if iso { cast_texts(cells, field).map(Some) } else { Ok(None) }
+        DataType::Int64 => {
+            numbers(cells, |n| n.parse().ok(), |v: Vec<Option<i64>>| Arc::new(Int64Array::from(v)))
+        }
+        DataType::Float32 => {
+            numbers(cells, finite32, |v: Vec<Option<f32>>| Arc::new(Float32Array::from(v)))
+        }
+        DataType::Float64 => {
+            numbers(cells, finite64, |v: Vec<Option<f64>>| Arc::new(Float64Array::from(v)))
+        }
+        DataType::Boolean => Ok(booleans(cells)),
+        DataType::Decimal128(_, scale) if fit_scale(cells, *scale) => {
+            cast_texts(cells, field).map(Some)
+        }
+        DataType::Timestamp(..) | DataType::Date32 if texts && are_iso(cells) => {
+            cast_texts(cells, field).map(Some)
         }
         _ if cells.iter().all(|cell| matches!(cell, Cell::Null)) => {
             Ok(Some(new_null_array(field.data_type(), cells.len())))
         }
         _ => Ok(None),
     }
+}
+
+fn booleans(cells: &[Cell<'_>]) -> Option<ArrayRef> {
+    let mut values = Vec::with_capacity(cells.len());
+    for cell in cells {
+        match cell {
+            Cell::Null => values.push(None),
+            Cell::Bool(value) => values.push(Some(*value)),
+            _ => return None,
+        }
+    }
+    Some(Arc::new(BooleanArray::from(values)))
+}
+
+/// Plain numbers without more digits than the scale has: others are rounded the planner's way.
+fn fit_scale(cells: &[Cell<'_>], scale: i8) -> bool {
+    let scale = usize::try_from(scale).unwrap_or_default();
+    cells.iter().all(|cell| match cell {
+        Cell::Number(digits) => {
+            let fraction = digits.split_once('.').map_or("", |(_, fraction)| fraction);
+            fraction.len() <= scale && !digits.contains(['e', 'E'])
+        }
+        cell => matches!(cell, Cell::Null),
+    })
+}
+
+/// Dates in plain ISO form: others (infinity, now, 1 Jan) go to the planner.
+fn are_iso(cells: &[Cell<'_>]) -> bool {
+    cells.iter().all(|cell| match cell {
+        Cell::Text(text) => {
+            let bytes = text.as_bytes();
+            bytes.len() >= 10 && bytes[4] == b'-' && bytes[7] == b'-' && bytes[0].is_ascii_digit()
+        }
+        _ => true,
+    })
 }
 
 fn text<'a>(cell: &Cell<'a>) -> Option<&'a str> {

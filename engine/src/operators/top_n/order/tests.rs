@@ -1,3 +1,5 @@
+//! Tests of order.
+
 use std::cmp::Ordering;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Tests of sorted.
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 

@@ -6,10 +6,8 @@ use arrow::datatypes::{DataType, Field, Int32Type, Schema};
 use super::*;
 
 fn target() -> CopyTarget {
-    let fields = vec![
-        Field::new("a", DataType::Int32, true),
-        Field::new("b", DataType::Utf8View, true),
-    ];
+    let fields =
+        vec![Field::new("a", DataType::Int32, true), Field::new("b", DataType::Utf8View, true)];
     CopyTarget { table: "t".to_owned(), schema: Arc::new(Schema::new(fields)) }
 }
 
@@ -21,7 +19,11 @@ fn format(kind: CopyKind) -> CopyFormat {
     CopyFormat { kind, delimiter, null: null.to_owned(), header: false, quote: '"' }
 }
 
-fn decode(format: &CopyFormat, input: &[u8], piece: usize) -> Result<Vec<(Option<i32>, Option<String>)>> {
+fn decode(
+    format: &CopyFormat,
+    input: &[u8],
+    piece: usize,
+) -> Result<Vec<(Option<i32>, Option<String>)>> {
     let mut decoder = Decoder::new(&target(), format, &Zone::Utc)?;
     for bytes in input.chunks(piece) {
         decoder.push(&Bytes::copy_from_slice(bytes))?;
@@ -95,7 +97,10 @@ fn errors_tell_the_place() {
     assert_eq!(bad.sqlstate, "22P02");
     assert_eq!(bad.detail.as_deref(), Some("COPY t, line 2, column a: \"x\""));
     let missing = decode(&text, b"1\n", 100).unwrap_err();
-    assert_eq!((missing.sqlstate, missing.message.as_str()), ("22P04", "missing data for column \"b\""));
+    assert_eq!(
+        (missing.sqlstate, missing.message.as_str()),
+        ("22P04", "missing data for column \"b\"")
+    );
     assert_eq!(missing.detail.as_deref(), Some("COPY t, line 1: \"1\""));
     let extra = decode(&text, b"1\t2\t3\n", 100).unwrap_err();
     assert_eq!(extra.message, "extra data after last expected column");
