@@ -125,7 +125,7 @@ fn sort_options(
     if general.splits == 0 {
         return invalid("option \"split-num\" must be at least 1");
     }
-    if general.rate.is_some_and(|rate| !(rate >= 0.0)) {
+    if general.rate.is_some_and(|rate| rate.is_nan() || rate < 0.0) {
         return invalid("option \"rows-per-second\" must be at least 0");
     }
     for value in [&general.format, &general.encode] {

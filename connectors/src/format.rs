@@ -98,7 +98,8 @@ pub(crate) fn decode_records(
 ) -> (Vec<RecordBatch>, Vec<(usize, String)>) {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     // A stack of stretches, the first on top: results stay in order.
-    let mut waiting = vec![0..records.len()];
+    let mut waiting: Vec<Range<usize>> = Vec::new();
+    waiting.push(0..records.len());
     while let Some(stretch) = waiting.pop() {
         if stretch.is_empty() {
             continue;

@@ -101,7 +101,7 @@ impl ChangeBatch {
     /// Memory of the rows and weights in bytes. Buffers shared with other batches are counted in proportion to the
     /// rows only where Arrow can tell.
     pub fn bytes(&self) -> usize {
-        let rows = self.rows.columns().iter().map(|column| sliced_bytes(column)).sum::<usize>();
+        let rows = self.rows.columns().iter().map(sliced_bytes).sum::<usize>();
         rows + self.weights.as_ref().map_or(0, |weights| weights.len() * 8)
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::change_batch::ChangeBatch;
 use crate::database::events::{Event, Events};
 use crate::error::{EngineError, Result};
-use crate::message::{Barrier, Message};
+use crate::message::{Barrier, BarrierKind, Message};
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::{Context, Emitted, Operator, Output};
 use crate::plan::RelationId;
@@ -182,7 +182,7 @@ impl Task {
         // Depth first and in order: what an operator emits is passed on before its next input.
         while let Some((target, item)) = queue.pop_front() {
             let Target::Node { node, input } = target else {
-                self.to_terminal(item)?;
+                self.end_with(item)?;
                 continue;
             };
             let mut out = Output::default();
@@ -227,7 +227,7 @@ impl Task {
         }
     }
 
-    fn to_terminal(&mut self, item: Emitted) -> Result<()> {
+    fn end_with(&mut self, item: Emitted) -> Result<()> {
         match item {
             Emitted::Batch(batch) => self.write(batch),
             Emitted::Watermark(watermark) => {
@@ -264,6 +264,9 @@ impl Task {
             if self.lanes.iter().any(Lane::has_contents) {
                 self.events.send(Event::Hydrated { job: self.job, epoch: barrier.epoch });
             }
+        }
+        if barrier.kind == BarrierKind::Checkpoint {
+            self.metrics.ends.holds(self.terminal.state_size());
         }
         if let Some(committables) = acknowledged {
             let (job, root, epoch) = (self.job, self.root, barrier.epoch);

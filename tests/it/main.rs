@@ -4,6 +4,7 @@
 //! is run once over them (`twin`).
 
 #![allow(clippy::unwrap_used)]
+#![allow(unreachable_pub, reason = "one binary: its modules are not reached from outside")]
 
 mod clients;
 mod consistency;

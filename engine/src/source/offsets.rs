@@ -9,7 +9,9 @@ use crate::time::Epoch;
 
 /// Offsets by epoch, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct OffsetVersions(Mutex<VecDeque<(Epoch, Vec<(Split, Offset)>)>>);
+pub(crate) struct OffsetVersions(Mutex<VecDeque<(Epoch, Offsets)>>);
+
+type Offsets = Vec<(Split, Offset)>;
 
 impl OffsetVersions {
     pub(crate) fn seal(&self, epoch: Epoch, offsets: Vec<(Split, Offset)>) {

@@ -8,6 +8,7 @@ use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::exchange::Edge;
 use crate::message::{Barrier, BarrierKind, Message, Start};
+use crate::operator::StateSize;
 use crate::plan::RelationId;
 use crate::sink::{Committable, SinkWriter};
 use crate::source::{Offset, OffsetVersions, Split};
@@ -155,6 +156,16 @@ impl Terminal {
                 root.edges.iter().map(Edge::has_credit).fold(true, |a, b| a & b)
             }
             Self::Sink(_) => true,
+        }
+    }
+
+    /// Rows and bytes of the view's own contents.
+    pub(crate) fn state_size(&self) -> StateSize {
+        match self {
+            Self::Relation(root) => root.writer.as_ref().map_or(StateSize::default(), |writer| {
+                StateSize { rows: writer.live_rows(), bytes: writer.bytes() }
+            }),
+            Self::Exchange(_) | Self::Sink(_) => StateSize::default(),
         }
     }
 

@@ -82,7 +82,7 @@ fn parse_view(parser: &mut Parser<'_>, or_replace: bool, emit: Option<Emit>) -> 
     if take(parser, &["WITH", "NO", "DATA"]) {
         return Err(unsupported("WITH NO DATA"));
     }
-    parser.consume_token(&Token::SemiColon);
+    let _ = parser.consume_token(&Token::SemiColon);
     if word_at(parser, 0) == "WITH" {
         with.extend(parse_with(parser)?);
     }
@@ -119,7 +119,7 @@ fn parse_sink(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command> {
 fn parse_options(parser: &mut Parser<'_>) -> Parsed<TableOptions> {
     let mut options = TableOptions::default();
     // Where the options follow a query: see `tokens::end_query_before_options`.
-    parser.consume_token(&Token::SemiColon);
+    let _ = parser.consume_token(&Token::SemiColon);
     loop {
         match word_at(parser, 0).as_str() {
             "APPEND" => {

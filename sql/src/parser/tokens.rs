@@ -116,16 +116,16 @@ fn take_emit(
     ];
     let mut depth = 0usize;
     let mut found = None;
-    for at in 0..tokens.len() {
-        match &tokens[at].token {
+    for (at, token) in tokens.iter().enumerate() {
+        match &token.token {
             Token::LParen => depth += 1,
             Token::RParen => depth = depth.saturating_sub(1),
             _ => {}
         }
-        if !is_word(&tokens[at], "EMIT") {
+        if !is_word(token, "EMIT") {
             continue;
         }
-        let place = tokens[at].span.start;
+        let place = token.span.start;
         let place = text.position(place.line, place.column);
         let clause = clauses.iter().find(|(words, _)| starts(at, words));
         let refused = starts(at, &["EMIT", "PERIODIC"])

@@ -40,7 +40,8 @@ fn name_body(body: &mut SetExpr) {
     }
 }
 
-fn name_select(select: &mut Select) {
+/// Gives every unnamed output column of one SELECT its name.
+pub(super) fn name_select(select: &mut Select) {
     let mut taken: HashMap<String, usize> = HashMap::new();
     for item in &select.projection {
         match item {

@@ -347,6 +347,8 @@ fn prune_body(body: &mut SetExpr) -> bool {
             if !is_over_nothing(select) {
                 return false;
             }
+            // The names are those of what stood there, not of the NULLs.
+            super::names::name_select(select);
             for item in &mut select.projection {
                 if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
                 {

@@ -28,7 +28,7 @@ use super::reads::Reads;
 use super::tables::{RelationTable, SystemRelation};
 use super::{names, pg_surface};
 use crate::catalog::system::{self, SystemContext};
-use crate::catalog::{Catalog, Detail, Relation};
+use crate::catalog::{Detail, Relation};
 use crate::error::{Result, SqlError, TextMap};
 use crate::parser::{fold_name, name_location};
 use crate::rewrite::{self, Markers};
@@ -71,10 +71,6 @@ impl Planner {
             types: Arc::new(Types),
             depth: Mutex::new(0),
         }
-    }
-
-    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
-        &self.system.catalog
     }
 
     /// Makes a table known to this statement only; it hides relations of the same name.

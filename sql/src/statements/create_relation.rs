@@ -171,8 +171,15 @@ async fn table(
     };
     check_generated(planner, create, &schema, run.text)?;
     let (relation, spec) = new_table(session, name, schema, detail, watermark, run.own_text);
-    session.db.blocking(move |engine| engine.create_table(spec)).await?;
+    make(session, spec).await?;
     Ok(relation)
+}
+
+/// Makes a table; returns when it can be read, too.
+async fn make(session: &Session, spec: TableSpec) -> Result<()> {
+    let id = spec.id;
+    session.db.blocking(move |engine| engine.create_table(spec)).await?;
+    Ok(session.db.engine().wait_ready(id).await?)
 }
 
 fn new_table(
@@ -339,7 +346,7 @@ async fn create_table_as(
         ..TableDetail::default()
     };
     let (relation, spec) = new_table(session, name, schema, detail, None, run.own_text);
-    session.db.blocking(move |engine| engine.create_table(spec)).await?;
+    make(session, spec).await?;
     let catalog = session.db.catalog().with(relation);
     let id = catalog.relations().map(|relation| relation.id).max().unwrap_or(RelationId(0));
     session.db.publish(catalog);

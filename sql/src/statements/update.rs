@@ -276,8 +276,8 @@ impl Target {
         let shown = match (&self.alias, &self.factor.relation) {
             (Some(alias), _) => vec![alias.clone()],
             (None, TableFactor::Table { name, .. }) => {
-                let parts = name.0.iter().filter_map(|part| part.as_ident().cloned());
-                let last = parts.last();
+                let mut parts = name.0.iter().filter_map(|part| part.as_ident().cloned());
+                let last = parts.next_back();
                 last.into_iter().collect()
             }
             (None, _) => Vec::new(),

@@ -233,7 +233,10 @@ fn moment(name: &str, argument: &ArrayRef) -> String {
     let result = match name {
         "var_pop" => (n > 0.0).then_some(squares / n),
         "stddev" => (n > 1.0).then_some((squares / (n - 1.0)).sqrt()),
-        _ => (n > 1.0 && squares != 0.0).then_some(1.0),
+        // NaN or infinite squares make it NaN.
+        _ => {
+            (n > 1.0 && squares != 0.0).then_some(if squares.is_finite() { 1.0 } else { f64::NAN })
+        }
     };
     cell(&(Arc::new(Float64Array::from(vec![result])) as ArrayRef), 0)
 }
