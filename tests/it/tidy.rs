@@ -135,15 +135,15 @@ fn files_are_short() {
 fn lines_are_short() {
     let mut problems = Vec::new();
     for (path, text) in sources() {
+        let mut in_string = false;
         for (number, line) in text.lines().enumerate() {
             let code = line.trim_start();
+            let quotes = line.replace("\\\"", "").replace("'\"'", "").matches('"').count();
+            let was_in_string = in_string;
+            in_string ^= quotes % 2 == 1;
             // Comments have their own width, and strings cannot be broken.
-            if code.starts_with("//") || code.contains('"') || code.contains("http") {
-                continue;
-            }
-            // Texts are as long as they are: strings, and the plans and tables that tests expect.
-            let is_text = line.contains('"') || path.to_string_lossy().contains("tests");
-            if !is_text && line.chars().count() > COLUMNS_MAX {
+            let exempt = code.starts_with("//") || quotes > 0 || was_in_string;
+            if !exempt && !code.contains("http") && line.chars().count() > COLUMNS_MAX {
                 problems.push(format!(
                     "{}:{}: over {COLUMNS_MAX} columns",
                     shown(&path),

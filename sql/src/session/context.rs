@@ -226,6 +226,10 @@ pub(crate) fn parameter_fields(parameters: &[ScalarValue]) -> Vec<Option<FieldRe
 }
 
 /// Rows with changes applied.
+///
+/// # Errors
+/// 40001 when a row that the changes delete is not there: another session has changed it meanwhile. To go on would be to
+/// lose that change or this one, since a further change of the same row could cancel the delete that the commit checks.
 pub(crate) fn apply_changes(
     base: Vec<RecordBatch>,
     changes: &[ChangeBatch],
@@ -244,7 +248,9 @@ pub(crate) fn apply_changes(
     let mut places: Vec<u32> = Vec::with_capacity(sum.num_rows());
     for row in 0..sum.num_rows() {
         let at = u32::try_from(row).map_err(SqlError::internal)?;
-        let times = usize::try_from(sum.weight(row)).unwrap_or_default();
+        let times = usize::try_from(sum.weight(row)).map_err(|_| {
+            SqlError::new("40001", "could not serialize access due to concurrent update")
+        })?;
         places.extend(std::iter::repeat_n(at, times));
     }
     let rows = arrow::compute::take_record_batch(sum.rows(), &UInt32Array::from(places))?;

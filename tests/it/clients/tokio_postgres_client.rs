@@ -55,11 +55,10 @@ fn extended_protocol_with_parameters() {
 }
 
 #[test]
-#[ignore = "bug: a hexadecimal bytea literal is taken as text"]
 fn types_in_binary() {
     with_client(|client, _server| async move {
         let sql = "SELECT true, 7::smallint, 8::int, 9::bigint, 1.5::real, 2.5::double precision, 'text', \
-                   timestamp '2020-02-29 12:00:00', timestamptz '2020-02-29 12:00:00+00', '\\xdeadbeef'::bytea, \
+                   timestamp '2020-02-29 12:00:00', timestamptz '2020-02-29 12:00:00+00', decode('deadbeef', 'hex'), \
                    ARRAY[1, 2, 3], 'NaN'::double precision";
         let row = client.query_one(sql, &[]).await.unwrap();
         assert!(row.get::<_, bool>(0));
@@ -79,7 +78,15 @@ fn types_in_binary() {
         };
         assert_eq!(numbers, [1, 2, 3]);
         assert!(row.get::<_, f64>(11).is_nan());
-        // The same values as parameters come back.
+    });
+}
+
+/// The cast tells the type of the parameter.
+#[test]
+#[ignore = "bug: $1::boolean in a select list is described as text"]
+fn parameters_have_the_type_of_their_cast() {
+    with_client(|client, _server| async move {
+        let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(1_582_977_600);
         let sql = "SELECT $1::boolean, $2::smallint, $3::text, $4::double precision, $5::timestamp, $6::bytea";
         let bytes = vec![0_u8, 255];
         let row = client
@@ -100,6 +107,8 @@ fn transactions() {
         transaction.execute("INSERT INTO sale VALUES (1, 'Oslo', 5)", &[]).await.unwrap();
         assert_eq!(column(&other, "SELECT count(*) FROM sale").await, ["0"]);
         transaction.commit().await.unwrap();
+        // Another session is only promised it after the epoch.
+        other.batch_execute("FLUSH").await.unwrap();
         assert_eq!(column(&other, "SELECT total FROM by_city").await, ["5"]);
         let transaction = client.transaction().await.unwrap();
         transaction.execute("DELETE FROM sale", &[]).await.unwrap();
@@ -115,6 +124,15 @@ fn transactions() {
         assert_eq!(error.code(), Some(&SqlState::IN_FAILED_SQL_TRANSACTION));
         drop(transaction);
         assert_eq!(column(&client, "SELECT count(*) FROM sale").await, ["1"]);
+    });
+}
+
+#[test]
+#[ignore = "bug: a text cast to bytea keeps its backslash"]
+fn bytea_literals() {
+    with_client(|client, _server| async move {
+        let row = client.query_one("SELECT '\\xdeadbeef'::bytea", &[]).await.unwrap();
+        assert_eq!(row.get::<_, Vec<u8>>(0), [0xde, 0xad, 0xbe, 0xef]);
     });
 }
 
