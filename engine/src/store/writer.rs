@@ -86,7 +86,7 @@ impl Writer {
         chunks + self.index.as_ref().map_or(0, |i| i.map.bytes() + i.heads.capacity() * 8)
     }
 
-    /// Applies changes in order.
+    /// Applies changes as a whole: the result is that of applying them in order.
     ///
     /// # Errors
     /// `Internal` when a row to delete is not there: some operator broke its contract.
@@ -111,8 +111,11 @@ impl Writer {
                 ));
             self.append(&take_record_batch(batch.rows(), &inserts)?)?;
         }
+        if later.is_empty() {
+            return Ok(());
+        }
+        let keys = self.keys(&removed)?;
         for row in later {
-            let keys = self.keys(&removed)?;
             if !self.try_delete(&removed, &keys, row)? {
                 return Err(EngineError::internal("a retracted row is not there"));
             }
