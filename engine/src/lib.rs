@@ -21,6 +21,7 @@ pub mod operators;
 pub mod plan;
 pub mod sink;
 pub mod source;
+pub mod state;
 pub mod store;
 pub mod time;
 

@@ -55,6 +55,7 @@ impl Inner {
             errors: Arc::clone(&self.errors),
             job: relation.name.as_str().into(),
             late_rows: Arc::clone(&relation.late_rows),
+            durable: false,
         }
     }
 
