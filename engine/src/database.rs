@@ -27,6 +27,7 @@ use crate::store::Snapshot;
 use crate::time::{Epoch, Watermark};
 
 mod driver;
+mod durable;
 pub(crate) mod events;
 pub(crate) mod job;
 mod launch;

@@ -25,6 +25,14 @@ use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
 
+mod backend;
+mod memory;
+mod rocks;
+
+pub use backend::{Space, StateBackend, Write};
+pub use memory::MemoryBackend;
+pub use rocks::RocksBackend;
+
 /// One table of an operator's state.
 #[derive(Clone, Debug)]
 pub struct StateTable {

@@ -72,7 +72,7 @@ impl CommitState {
                 table.mailbox.post(Mail::Changes(batch));
             }
         }
-        Ok(Committed { epoch: self.epoch, deleted, inserted })
+        Ok(Committed { epoch: self.epoch, deleted, inserted, log_position: 0 })
     }
 
     fn undo(&mut self, done: Vec<(RelationId, Vec<ChangeBatch>)>) -> Result<()> {
