@@ -29,7 +29,7 @@ use crate::plan::{
 };
 use crate::scheduler::Waker;
 use crate::sink::Sink;
-use crate::source::{EventTime, Offset, OffsetVersions, Runner, Split};
+use crate::source::{EventTime, OffsetVersions, Runner, Split};
 use crate::state::restore::{Place, Saved};
 use crate::store::Versions;
 use crate::store::writer::Writer;
@@ -217,6 +217,11 @@ impl Inner {
             );
             let contents = Contents::Replayable(Arc::clone(&offsets));
             let mut terminal = RelationRoot::new(id, task, Arc::clone(&schema), None, contents);
+            let place = Place { relation: id, fragment: 0, task, tasks: wakers.len() };
+            let record = saved.as_ref().and_then(|saved| saved.task(place));
+            if let Some(mark) = record.as_ref().and_then(|record| record.output) {
+                terminal.resume(Watermark(mark));
+            }
             for edge in edges.get_mut(task).map(std::mem::take).unwrap_or_default() {
                 bind(&edge, waker);
                 terminal.attach(edge, start.clone());
@@ -230,7 +235,6 @@ impl Inner {
             mailboxes.push(Arc::clone(&mailbox));
             let kind = RootKind::Source(source_root);
             let root = Root::new(mailbox, kind, Arc::clone(&self.events));
-            let place = Place { relation: id, fragment: 0, task, tasks: wakers.len() };
             let mut task = self.assemble(Parts {
                 job: id,
                 root: task,
@@ -242,7 +246,7 @@ impl Inner {
                 metrics,
                 durable: self.is_durable().then(|| Handover::stateless(task, 0)),
             });
-            if let Some(record) = saved.as_ref().and_then(|saved| saved.task(place)) {
+            if let Some(record) = record {
                 task.resume(&record)?;
             }
             tasks.push((waker.clone(), Box::new(task) as Box<dyn crate::scheduler::Run>));
@@ -280,7 +284,7 @@ impl Inner {
             .collect();
         let tasks = self.tasks_of(&fragments, &registry, &source_wakers)?;
         relation.record = record_of(&fragments, &tasks)?;
-        let resumed = self.resumable(id, &relation.record);
+        let resumed = self.resumable(id, &relation.record)?;
         let mut launch = Launch {
             database: self,
             id,

@@ -167,6 +167,7 @@ impl CheckpointWriter {
             self.kinds.insert(key, kind);
         }
         self.tasks.extend(tasks);
+        self.jobs.retain(|job, _| request.complete.iter().any(|(complete, _)| complete == job));
         self.jobs.extend(jobs);
         self.prepared.extend(request.prepared.iter().map(|(relation, _, _)| *relation));
         self.remember(request, encode_us, micros(started), bytes, rows);
@@ -266,6 +267,12 @@ impl CheckpointWriter {
             writes.push(Write::Put(Space::Meta, layout::job(*relation), value));
             jobs.push((*relation, record.clone()));
         }
+        // The state of a job that has failed does not move on: it is not this checkpoint's.
+        for relation in self.jobs.keys() {
+            if !request.complete.iter().any(|(complete, _)| complete == relation) {
+                writes.push(Write::Delete(Space::Meta, layout::job(*relation)));
+            }
+        }
         Ok(jobs)
     }
 
@@ -291,15 +298,28 @@ impl CheckpointWriter {
 
     /// Forgets everything about a relation; durable on return.
     pub(crate) fn forget(&mut self, relation: RelationId) -> Result<()> {
-        let kinds = [layout::JOB, layout::BLOCKS, layout::TASK, layout::COMMITTABLES];
-        let mut writes: Vec<Write> = kinds
-            .iter()
-            .map(|kind| Write::delete_prefix(Space::Meta, layout::of_relation(*kind, relation)))
-            .collect();
-        writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
-        writes.push(Write::Delete(Space::Meta, layout::definition(relation.0)));
-        self.backend.commit(writes)?;
+        let definition = Write::Delete(Space::Meta, layout::definition(relation.0));
+        self.remove(relation, vec![definition])?;
         self.forgotten.insert(relation);
+        Ok(())
+    }
+
+    /// Forgets the state of a relation that begins anew, if there is any.
+    pub(crate) fn reset(&mut self, relation: RelationId) -> Result<()> {
+        let is_known = self.lists.keys().any(|key| key.relation == relation)
+            || self.jobs.contains_key(&relation);
+        if is_known { self.remove(relation, Vec::new()) } else { Ok(()) }
+    }
+
+    fn remove(&mut self, relation: RelationId, mut writes: Vec<Write>) -> Result<()> {
+        let kinds = [layout::JOB, layout::BLOCKS, layout::TASK, layout::COMMITTABLES];
+        writes.extend(
+            kinds.iter().map(|kind| {
+                Write::delete_prefix(Space::Meta, layout::of_relation(*kind, relation))
+            }),
+        );
+        writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
+        self.backend.commit(writes)?;
         self.lists.retain(|key, _| key.relation != relation);
         self.kinds.retain(|key, _| key.relation != relation);
         self.tasks.retain(|key, _| key.0 != relation);
