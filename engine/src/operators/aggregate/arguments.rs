@@ -36,6 +36,11 @@ impl Results {
         self.groups[id as usize] = None;
     }
 
+    /// The result of a group, if it is known and did not fail.
+    pub(super) fn get(&self, id: u32) -> Option<&ScalarValue> {
+        self.groups[id as usize].as_ref()?.as_ref().ok()
+    }
+
     pub(super) fn set(&mut self, id: u32, result: datafusion_common::Result<ScalarValue>) {
         self.groups[id as usize] = Some(result.map_err(|error| error.strip_backtrace()));
     }
