@@ -20,6 +20,7 @@ use run::{APPENDS, CHANGES, Call, Run, column, count_star, lines, schema_of};
 mod random;
 mod run;
 mod speed;
+mod twin;
 
 #[test]
 fn groups_come_change_and_go() {
