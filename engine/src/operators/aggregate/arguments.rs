@@ -45,6 +45,10 @@ impl Results {
         self.groups[id as usize] = Some(result.map_err(|error| error.strip_backtrace()));
     }
 
+    pub(super) fn fail(&mut self, id: u32, message: String) {
+        self.groups[id as usize] = Some(Err(message));
+    }
+
     /// The results of these groups, all computed, as a column.
     pub(super) fn column(
         &self,

@@ -147,10 +147,13 @@ impl Fold for Running {
             if self.results.has(id) {
                 continue;
             }
-            let result = match (self.broken.get(&id), &mut self.groups[id as usize]) {
-                (Some(message), _) => datafusion_common::exec_err!("{message}"),
-                (None, Some(accumulator)) => accumulator.evaluate(),
-                (None, None) => self.function.create_accumulator()?.evaluate(),
+            if let Some(message) = self.broken.get(&id) {
+                self.results.fail(id, message.clone());
+                continue;
+            }
+            let result = match &mut self.groups[id as usize] {
+                Some(accumulator) => accumulator.evaluate(),
+                None => self.function.create_accumulator()?.evaluate(),
             };
             self.results.set(id, result);
         }

@@ -18,6 +18,7 @@ use crate::time::Epoch;
 use run::{APPENDS, CHANGES, Call, Run, column, count_star, lines, schema_of};
 
 mod random;
+mod restart;
 mod run;
 mod speed;
 mod twin;

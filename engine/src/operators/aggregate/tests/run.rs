@@ -155,9 +155,19 @@ impl Run {
         appends: bool,
     ) -> Self {
         let schema = schema_of(header);
-        let mut run = Self::with_schema(header, &schema, group, calls, appends);
-        let calls: Vec<AggregateCall> = calls.iter().map(|call| call.build(&schema)).collect();
+        let calls = calls.iter().map(|call| call.build(&schema)).collect();
+        Self::planned(header, group, calls, appends)
+    }
+
+    pub(super) fn planned(
+        header: &'static str,
+        group: &[usize],
+        calls: Vec<AggregateCall>,
+        appends: bool,
+    ) -> Self {
+        let schema = schema_of(header);
         let plan = Aggregate { group: group.to_vec(), calls };
+        let mut run = Self::alone(header, &schema, &plan, appends);
         let is_only = group.is_empty();
         let remade = move |first: bool| {
             let output = output_of(&plan, &schema);
@@ -168,7 +178,6 @@ impl Run {
     }
 
     /// Without a twin.
-
     pub(super) fn with_schema(
         header: &'static str,
         schema: &SchemaRef,
@@ -177,9 +186,12 @@ impl Run {
         appends: bool,
     ) -> Self {
         let calls = calls.iter().map(|call| call.build(schema)).collect();
-        let plan = Aggregate { group: group.to_vec(), calls };
-        let output = output_of(&plan, schema);
-        let operator = build(&plan, schema, &output, appends, group.is_empty()).unwrap();
+        Self::alone(header, schema, &Aggregate { group: group.to_vec(), calls }, appends)
+    }
+
+    fn alone(header: &'static str, schema: &SchemaRef, plan: &Aggregate, appends: bool) -> Self {
+        let output = output_of(plan, schema);
+        let operator = build(plan, schema, &output, appends, plan.group.is_empty()).unwrap();
         let ends = [End::Restart(2), End::Restart(1), End::Plain, End::Crash(3), End::Checkpoint];
         Self {
             operator,
