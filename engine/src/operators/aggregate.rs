@@ -17,7 +17,8 @@
 //! So the rows emitted before are not kept: a fold can be read as it was until the group's first change in an epoch.
 //!
 //! Errors are data: a row for which an expression fails is reported and left out; a group whose result overflows is
-//! reported and kept out of the output until it is right again. State is not dropped by watermarks here.
+//! reported and kept out of the output until it is right again. Groups of closed windows are forgotten if the plan says so;
+//! else watermarks drop no state here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,12 +40,14 @@ use crate::plan;
 use crate::time::Watermark;
 
 use calls::{CallOutput, plan_calls};
+use closing::Closing;
 use expressions::{Evaluated, Expressions};
 use fold::{Failed, Fold, FoldBatch, Ids};
 use groups::Groups;
 
 mod arguments;
 mod calls;
+mod closing;
 mod count;
 mod distinct;
 mod exact_sum;
@@ -80,7 +83,11 @@ pub(crate) fn build(
         groups: Groups::new(&plan.group, input_schema, input_append_only)?,
         group_columns: plan.group.clone(),
         group_schema: project_schema(input_schema, &plan.group),
-        emits_at_once: input_append_only && plan.calls.is_empty() && !plan.group.is_empty(),
+        // Ids of forgotten groups come again: new groups are not those with the next ids.
+        emits_at_once: input_append_only
+            && plan.calls.is_empty()
+            && !plan.group.is_empty()
+            && plan.closes.is_none(),
         known: 0,
         expressions: calls.expressions,
         folds: calls.folds,
@@ -92,6 +99,7 @@ pub(crate) fn build(
         hidden: Vec::new(),
         failing: BTreeMap::new(),
         watermark: None,
+        closing: plan.closes.map(Closing::new),
     }))
 }
 
@@ -118,6 +126,8 @@ struct HashAggregate {
     failing: BTreeMap<u32, RowError>,
     /// Passed on at the barrier, behind the rows that it is about.
     watermark: Option<Watermark>,
+    /// Present where groups are forgotten when their window has closed.
+    closing: Option<Closing>,
 }
 
 /// Some groups with a result column for each call.
@@ -184,6 +194,7 @@ impl Operator for HashAggregate {
             self.emit_hidden(ids, ctx, out)?;
         }
         if let Some(watermark) = self.watermark.take() {
+            self.forget_closed(watermark);
             out.watermark(watermark);
         }
         Ok(())
@@ -191,7 +202,8 @@ impl Operator for HashAggregate {
 
     fn state_size(&self) -> StateSize {
         let folds: usize = self.folds.iter().map(|fold| fold.bytes()).sum();
-        StateSize { rows: self.groups.len(), bytes: folds + self.groups.bytes() }
+        let closing = self.closing.as_ref().map_or(0, Closing::bytes);
+        StateSize { rows: self.groups.len(), bytes: folds + self.groups.bytes() + closing }
     }
 }
 
@@ -291,6 +303,9 @@ impl HashAggregate {
     fn emit_hidden(&mut self, ids: &[u32], ctx: &Context, out: &mut Output) -> Result<()> {
         let (after, failed) = self.read(ids)?;
         let keys = self.groups.decode(ids)?;
+        if let Some(closing) = &mut self.closing {
+            closing.note(ids, &keys, |id| self.groups.exists(id))?;
+        }
         let columns = keys.iter().chain(&after).cloned().collect();
         let is_shown = BooleanBuffer::collect_bool(ids.len(), |position| {
             self.groups.exists(ids[position]) && !failed.contains_key(&position)
@@ -336,9 +351,27 @@ impl HashAggregate {
             if !exists {
                 self.folds.iter_mut().for_each(|fold| fold.clear(id));
                 self.groups.remove(id);
+                self.closing.iter_mut().for_each(|closing| closing.forget(id));
             }
         }
         Ok(())
+    }
+
+    /// Drops groups whose window has closed: they have been given and cannot change any more. What was reported of them
+    /// stays.
+    fn forget_closed(&mut self, frontier: Watermark) {
+        let Some(closing) = &mut self.closing else {
+            return;
+        };
+        let ids = closing.advance(frontier.0, self.groups.len());
+        if ids.is_empty() {
+            return;
+        }
+        self.folds.iter_mut().for_each(|fold| fold.close(&ids));
+        for id in ids {
+            self.groups.remove(id);
+            self.failing.remove(&id);
+        }
     }
 
     fn report_of(

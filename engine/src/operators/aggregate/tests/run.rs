@@ -160,7 +160,7 @@ impl Run {
         appends: bool,
     ) -> Self {
         let calls = calls.iter().map(|call| call.build(schema)).collect();
-        let plan = Aggregate { group: group.to_vec(), calls };
+        let plan = Aggregate { group: group.to_vec(), calls, closes: None };
         let input = StreamPlan::values(arrow::array::RecordBatch::new_empty(Arc::clone(schema)));
         let output = input.aggregate(plan.group.clone(), plan.calls.clone()).schema;
         let operator = build(&plan, schema, &output, appends, group.is_empty()).unwrap();
