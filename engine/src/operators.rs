@@ -7,6 +7,7 @@ pub(crate) mod filter_project;
 pub(crate) mod join;
 pub(crate) mod late_filter;
 pub(crate) mod row_store;
+pub(crate) mod session_window;
 pub(crate) mod set_operation;
 pub(crate) mod top_n;
 pub(crate) mod unnest;

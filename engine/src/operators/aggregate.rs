@@ -17,7 +17,8 @@
 //! So the rows emitted before are not kept: a fold can be read as it was until the group's first change in an epoch.
 //!
 //! Errors are data: a row for which an expression fails is reported and left out; a group whose result overflows is
-//! reported and kept out of the output until it is right again. State is not dropped by watermarks here.
+//! reported and kept out of the output until it is right again. Groups of closed windows are forgotten if the plan says so;
+//! else watermarks drop no state here.
 //!
 //! For checkpoints see `durable.rs`.
 
@@ -42,6 +43,7 @@ use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 use calls::{CallOutput, plan_calls};
+use closing::Closing;
 use durable::Durable;
 use expressions::{Evaluated, Expressions};
 use fold::{Failed, Fold, FoldBatch, Ids};
@@ -49,6 +51,7 @@ use groups::Groups;
 
 mod arguments;
 mod calls;
+mod closing;
 mod count;
 mod distinct;
 mod durable;
@@ -83,7 +86,11 @@ pub(crate) fn build(
     let mut calls = plan_calls(&plan.calls, input_schema, input_append_only)?;
     let groups = Groups::new(&plan.group, input_schema, input_append_only)?;
     let group_schema = project_schema(input_schema, &plan.group);
-    let emits_at_once = input_append_only && plan.calls.is_empty() && !plan.group.is_empty();
+    // Ids of forgotten groups come again: new groups are then not those with the next ids.
+    let emits_at_once = input_append_only
+        && plan.calls.is_empty()
+        && !plan.group.is_empty()
+        && plan.closes.is_none();
     let values = if emits_at_once { Vec::new() } else { groups.fields() };
     Ok(Box::new(HashAggregate {
         durable: Durable::new(&plan.group, &group_schema, values, &mut calls.folds),
@@ -102,6 +109,7 @@ pub(crate) fn build(
         hidden: Vec::new(),
         failing: BTreeMap::new(),
         watermark: None,
+        closing: plan.closes.map(Closing::new),
     }))
 }
 
@@ -129,6 +137,8 @@ struct HashAggregate {
     durable: Durable,
     /// Passed on at the barrier, behind the rows that it is about.
     watermark: Option<Watermark>,
+    /// Present where groups are forgotten when their window has closed.
+    closing: Option<Closing>,
 }
 
 /// Some groups with a result column for each call.
@@ -195,6 +205,7 @@ impl Operator for HashAggregate {
             self.emit_hidden(ids, ctx, out)?;
         }
         if let Some(watermark) = self.watermark.take() {
+            self.forget_closed(watermark)?;
             out.watermark(watermark);
         }
         Ok(())
@@ -216,9 +227,15 @@ impl Operator for HashAggregate {
         self.find_failing()
     }
 
+    fn closing_column(&self, _: usize) -> Option<usize> {
+        // Each table has the key columns first.
+        self.closing.as_ref().map(Closing::key)
+    }
+
     fn state_size(&self) -> StateSize {
         let folds: usize = self.folds.iter().map(|fold| fold.bytes()).sum();
-        StateSize { rows: self.groups.len(), bytes: folds + self.groups.bytes() }
+        let closing = self.closing.as_ref().map_or(0, Closing::bytes);
+        StateSize { rows: self.groups.len(), bytes: folds + self.groups.bytes() + closing }
     }
 }
 
@@ -323,6 +340,9 @@ impl HashAggregate {
     fn emit_hidden(&mut self, ids: &[u32], ctx: &Context, out: &mut Output) -> Result<()> {
         let (after, failed) = self.read(ids)?;
         let keys = self.groups.decode(ids)?;
+        if let Some(closing) = &mut self.closing {
+            closing.note(ids, &keys, |id| self.groups.exists(id))?;
+        }
         let columns = keys.iter().chain(&after).cloned().collect();
         let is_shown = BooleanBuffer::collect_bool(ids.len(), |position| {
             self.groups.exists(ids[position]) && !failed.contains_key(&position)
@@ -372,11 +392,31 @@ impl HashAggregate {
                 }
                 self.folds.iter_mut().for_each(|fold| fold.clear(id));
                 self.groups.remove(id);
+                self.closing.iter_mut().for_each(|closing| closing.forget(id));
             } else if ctx.durable {
                 self.groups.mark(id);
             }
         }
         self.durable.record_ended(keys, ended)
+    }
+
+    /// Drops groups whose window has closed: they have been given and cannot change any more. What was reported of them
+    /// stays.
+    fn forget_closed(&mut self, frontier: Watermark) -> Result<()> {
+        let Some(closing) = &mut self.closing else {
+            return Ok(());
+        };
+        let ids = closing.advance(frontier.0, self.groups.len());
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.record_closed(&ids)?;
+        self.folds.iter_mut().for_each(|fold| fold.close(&ids));
+        for id in ids {
+            self.groups.remove(id);
+            self.failing.remove(&id);
+        }
+        Ok(())
     }
 
     fn report_of(

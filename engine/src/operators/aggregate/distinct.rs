@@ -32,7 +32,7 @@ mod weights;
 
 use numbers::Numbers;
 use seen::SeenTable;
-use weights::{Pair, WeightTable};
+use weights::{Held, Pair, WeightTable};
 
 /// Calls that can share a table: one bit each.
 pub(super) const CALLS_MAX: usize = 32;
@@ -253,6 +253,27 @@ impl Fold for Distinct {
                 Some(Totals::Float(sums)) => sums.clear(place as u32),
             }
         }
+    }
+
+    fn close(&mut self, ids: &[u32]) {
+        let mut is_gone = vec![false; self.counts.len() / self.filters.len().max(1)];
+        ids.iter().for_each(|&id| is_gone[id as usize] = true);
+        match &mut self.table {
+            Table::Growing(seen) => {
+                let gone = seen.forget(|group| is_gone[group as usize]);
+                if let Some(numbers) = &mut self.numbers {
+                    numbers.keep_only(&gone, seen.values());
+                }
+            }
+            Table::Changing(weights) => {
+                let gone = weights.forget(self.filters.len(), |group| is_gone[group as usize]);
+                if let Some(numbers) = &mut self.numbers {
+                    gone.iter().for_each(|&number| numbers.hold(number, Held::Ends));
+                    numbers.release(&gone);
+                }
+            }
+        }
+        ids.iter().for_each(|&id| self.clear(id));
     }
 
     fn bytes(&self) -> usize {

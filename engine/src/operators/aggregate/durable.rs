@@ -9,6 +9,9 @@
 //! may be given to another, so the key of one that ended is remembered at once. Of bags, the batches are kept as they come,
 //! with nothing copied but the rows where a filter leaves some out.
 //!
+//! Of groups whose windows have closed the keys end too. Their rows in bags stay until the store drops them (see
+//! `Operator::closing_column`), and nothing minds them.
+//!
 //! DISTINCT over rows that only come has key columns alone, and its new groups are those with the highest ids.
 
 use std::sync::Arc;
@@ -139,6 +142,16 @@ fn table(
 }
 
 impl HashAggregate {
+    /// Remembers the keys of groups that are about to be forgotten.
+    pub(super) fn record_closed(&mut self, ids: &[u32]) -> Result<()> {
+        let stored = ids.iter().copied().filter(|&id| self.groups.is_stored(id));
+        let stored: Vec<u32> = stored.collect();
+        if !stored.is_empty() {
+            self.durable.ended.push(self.groups.decode(&stored)?);
+        }
+        Ok(())
+    }
+
     /// Hands over what has changed since the last call.
     pub(super) fn hand_over(&mut self, delta: &mut Delta) -> Result<()> {
         let width = self.group_columns.len();
@@ -214,6 +227,9 @@ impl HashAggregate {
         self.first_row_due = false;
         let (own, mut values) = values.split_at(self.groups.fields().len());
         let ids = self.groups.load(keys, own, &mut self.durable.hidden)?;
+        if let Some(closing) = &mut self.closing {
+            closing.note(&ids, keys, |_| true)?;
+        }
         let bound = self.groups.bound();
         for fold in &mut self.folds {
             fold.grow(bound);
@@ -226,7 +242,7 @@ impl HashAggregate {
         Ok(())
     }
 
-    /// Replays rows of a bag. Those of groups that are not there cancel out.
+    /// Replays rows of a bag. Those of groups that are not there cancel out, or are of closed windows.
     fn replay(
         &mut self,
         bag: usize,

@@ -158,6 +158,7 @@ impl<K: Ordered> Fold for Multiset<K> {
     fn clear(&mut self, id: u32) {
         let gone = std::mem::take(&mut self.groups[id as usize]);
         self.values -= gone.len().min(self.values);
+        self.heap_bytes -= gone.heap_bytes().min(self.heap_bytes);
     }
 
     fn bytes(&self) -> usize {
@@ -254,6 +255,15 @@ impl<K: Ordered> Sorted<K> {
         match self {
             Self::Few(list) => list.len(),
             Self::Many(tree) => tree.len(),
+        }
+    }
+
+    /// Bytes of its values outside of them.
+    fn heap_bytes(&self) -> usize {
+        match self {
+            _ if !K::HAS_HEAP => 0,
+            Self::Few(list) => list.iter().map(|(value, _)| value.heap_bytes()).sum(),
+            Self::Many(tree) => tree.keys().map(K::heap_bytes).sum(),
         }
     }
 

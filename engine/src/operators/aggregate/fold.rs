@@ -33,6 +33,11 @@ pub(super) trait Fold: Send {
     /// Empties a group whose rows are all gone: its id will be used again.
     fn clear(&mut self, id: u32);
 
+    /// Empties groups that may have rows, but get no changes any more: their ids will be used again.
+    fn close(&mut self, ids: &[u32]) {
+        ids.iter().for_each(|&id| self.clear(id));
+    }
+
     /// Approximate memory.
     fn bytes(&self) -> usize;
 

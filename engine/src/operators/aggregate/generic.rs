@@ -292,7 +292,9 @@ impl Fold for Recompute {
     }
 
     fn clear(&mut self, id: u32) {
-        self.groups[id as usize].clear();
+        let gone = std::mem::take(&mut self.groups[id as usize]);
+        let bytes: usize = gone.keys().map(|row| row.len()).sum();
+        self.bytes -= bytes.min(self.bytes);
         self.results.forget(id);
     }
 

@@ -206,11 +206,13 @@ impl Groups {
         })
     }
 
-    /// Forgets a group that has no rows.
+    /// Forgets a group that has no rows, or will not change any more.
     pub(super) fn remove(&mut self, id: u32) {
         if let Some((_, map)) = &mut self.keys {
             map.remove(id);
-            self.rows[id as usize] = 0;
+            if self.counts_rows {
+                self.rows[id as usize] = 0;
+            }
             self.state[id as usize] = GroupState::default();
         }
     }

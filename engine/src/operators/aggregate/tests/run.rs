@@ -166,7 +166,7 @@ impl Run {
         appends: bool,
     ) -> Self {
         let schema = schema_of(header);
-        let plan = Aggregate { group: group.to_vec(), calls };
+        let plan = Aggregate { group: group.to_vec(), calls, closes: None };
         let mut run = Self::alone(header, &schema, &plan, appends);
         let is_only = group.is_empty();
         let remade = move |first: bool| {
@@ -186,7 +186,7 @@ impl Run {
         appends: bool,
     ) -> Self {
         let calls = calls.iter().map(|call| call.build(schema)).collect();
-        Self::alone(header, schema, &Aggregate { group: group.to_vec(), calls }, appends)
+        Self::alone(header, schema, &Aggregate { group: group.to_vec(), calls, closes: None }, appends)
     }
 
     fn alone(header: &'static str, schema: &SchemaRef, plan: &Aggregate, appends: bool) -> Self {
