@@ -61,7 +61,7 @@ pub trait Operator: Send {
     }
 
     /// Takes back state: called before any input, for each table in the order of `state_tables`, with batches that sum up
-    /// to its contents at the last checkpoint (of a keyed table: each key once, weights of 1).
+    /// to its contents at the last checkpoint (of a keyed table: each key once, weights of 1; of a bag: weights above 0).
     ///
     /// # Errors
     /// When the rows are not what the operator once handed over.
