@@ -25,7 +25,7 @@ use super::fold::{BagChanges, Fold, FoldBatch, Ids, State};
 use super::{EMIT_ROWS, HashAggregate};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
-use crate::state::{Changelog, Delta, Placement, StateKind, StateTable};
+use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 
 /// Groups handed over as one batch: sketches of 16 KiB each still fit into one column.
 const SAVE_ROWS: usize = 32 * 1024;
@@ -135,7 +135,8 @@ fn table(
 ) -> StateTable {
     let columns = group_columns.iter().map(|&column| Some(column));
     let columns = columns.chain(more.iter().map(|_| None)).collect();
-    let fields = group_schema.fields().iter().map(Arc::clone);
+    let keys = table_schema(group_schema, &(0..group_columns.len()).collect::<Vec<_>>());
+    let fields = keys.fields().iter().map(Arc::clone);
     let fields: Vec<FieldRef> = fields.chain(more.into_iter().map(Arc::new)).collect();
     let schema = Arc::new(Schema::new(fields));
     StateTable { name, schema, kind, placement: Placement::Input { input: 0, columns } }

@@ -23,6 +23,7 @@ mod restart;
 mod run;
 mod speed;
 mod twin;
+mod windows;
 
 #[test]
 fn groups_come_change_and_go() {

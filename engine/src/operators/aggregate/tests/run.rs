@@ -186,7 +186,12 @@ impl Run {
         appends: bool,
     ) -> Self {
         let calls = calls.iter().map(|call| call.build(schema)).collect();
-        Self::alone(header, schema, &Aggregate { group: group.to_vec(), calls, closes: None }, appends)
+        Self::alone(
+            header,
+            schema,
+            &Aggregate { group: group.to_vec(), calls, closes: None },
+            appends,
+        )
     }
 
     fn alone(header: &'static str, schema: &SchemaRef, plan: &Aggregate, appends: bool) -> Self {
