@@ -79,6 +79,11 @@ impl RowStore {
         }
     }
 
+    /// Number of columns of its rows.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
     /// Number of rows held.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free_ids.len()
