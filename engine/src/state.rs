@@ -31,6 +31,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod layout;
 pub(crate) mod log;
 mod memory;
+pub(crate) mod redeal;
 pub(crate) mod restore;
 mod rocks;
 

@@ -18,12 +18,14 @@ use super::Inner;
 use super::driver::Driver;
 use super::events::{Event, Events};
 use super::job::{Kind, Relation};
+use super::resume::tables_of;
 use crate::engine::{CheckpointInfo, EngineConfig};
 use crate::error::{EngineError, Result};
-use crate::plan::{Properties, RelationId};
+use crate::plan::{FragmentPlan, Properties, RelationId};
 use crate::state::checkpoint::{CheckpointWriter, History, Request, commit_sinks};
 use crate::state::layout::{self, JobRecord};
 use crate::state::log::Log;
+use crate::state::redeal::Dealt;
 use crate::state::restore::Saved;
 use crate::state::{Space, StateBackend, Write};
 use crate::store::Versions;
@@ -58,6 +60,7 @@ enum Command {
     Write(Box<Request>),
     Forget(RelationId, Sender<Result<()>>),
     Reset(RelationId, Sender<Result<()>>),
+    Redeal(RelationId, Vec<Dealt>, JobRecord, Sender<Result<()>>),
 }
 
 impl std::fmt::Debug for Writer {
@@ -161,6 +164,9 @@ fn run(
             Command::Write(request) => write(&mut writer, &request, events, log),
             Command::Forget(relation, reply) => {
                 let _ = reply.send(writer.forget(relation));
+            }
+            Command::Redeal(relation, tables, job, reply) => {
+                let _ = reply.send(writer.redeal(relation, &tables, &job));
             }
             Command::Reset(relation, reply) => {
                 let _ = reply.send(writer.reset(relation));
@@ -346,12 +352,24 @@ impl Inner {
         &self,
         id: RelationId,
         record: &JobRecord,
+        plan: &FragmentPlan,
     ) -> Result<Option<Arc<Saved>>> {
         let Some(durable) = &self.durable else { return Ok(None) };
         if let Some(saved) = durable.saved()
             && let Some(found) = saved.jobs.get(&id)
         {
+            if found == record {
+                return Ok(Some(saved));
+            }
             if found.fingerprint == record.fingerprint {
+                let tables = tables_of(plan)?;
+                let (job, own) = (record.clone(), tables.clone());
+                durable.order(
+                    |writer| writer.redeal(id, &own, &job),
+                    |reply| Command::Redeal(id, tables, record.clone(), reply),
+                )?;
+                let saved = Arc::new(Saved::load(Arc::clone(&durable.backend))?);
+                *durable.saved.write() = Some(Arc::clone(&saved));
                 return Ok(Some(saved));
             }
             tracing::warn!(relation = %id, "the stored state is another plan's: it is filled again");

@@ -19,6 +19,7 @@ use super::backend::{Space, StateBackend, Write};
 use super::block;
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
 use super::log::Log;
+use super::redeal::{Dealt, redeal};
 use super::restore::Saved;
 use super::{Delta, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
@@ -107,7 +108,7 @@ impl CheckpointWriter {
             lists: saved.lists.clone(),
             kinds: BTreeMap::new(),
             jobs: saved.jobs.clone(),
-            tasks: BTreeMap::new(),
+            tasks: saved.tasks.clone(),
             prepared: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             history: History::default(),
@@ -309,6 +310,27 @@ impl CheckpointWriter {
         let is_known = self.lists.keys().any(|key| key.relation == relation)
             || self.jobs.contains_key(&relation);
         if is_known { self.remove(relation, Vec::new()) } else { Ok(()) }
+    }
+
+    /// Deals the state of a job that is about to start out to its new tasks; durable on return.
+    pub(crate) fn redeal(
+        &mut self,
+        relation: RelationId,
+        tables: &[Dealt],
+        job: &JobRecord,
+    ) -> Result<()> {
+        let tasks = self.tasks.range((relation, 0, 0)..=(relation, u16::MAX, u16::MAX));
+        let tasks = tasks.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone()));
+        let tasks = tasks.collect();
+        let dealt =
+            redeal(&*self.backend, relation, tables, job, self.record, &self.lists, &tasks)?;
+        self.backend.commit(dealt.writes)?;
+        self.lists.retain(|key, _| key.relation != relation);
+        self.lists.extend(dealt.lists);
+        self.tasks.retain(|key, _| key.0 != relation);
+        self.jobs.insert(relation, job.clone());
+        self.record = dealt.record;
+        Ok(())
     }
 
     fn remove(&mut self, relation: RelationId, mut writes: Vec<Write>) -> Result<()> {
