@@ -374,7 +374,13 @@ impl Inner {
             }
             tracing::warn!(relation = %id, "the stored state is another plan's: it is filled again");
         }
-        durable.order(|writer| writer.reset(id), |reply| Command::Reset(id, reply))?;
+        self.reset(id)?;
         Ok(None)
+    }
+
+    /// Forgets the stored state of a relation that begins anew.
+    pub(super) fn reset(&self, id: RelationId) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        durable.order(|writer| writer.reset(id), |reply| Command::Reset(id, reply))
     }
 }

@@ -345,6 +345,10 @@ impl Inner {
                 }
                 _ => continue,
             };
+            // Where it stood when it ran before is of no use to it: it begins at the beginning.
+            if self.saved().is_none() {
+                self.reset(id)?;
+            }
             let splits = source.list_splits()?;
             let limit = if source.discovers_splits() { usize::MAX } else { splits.len() };
             let tasks = self.config.parallelism.min(limit).max(1);

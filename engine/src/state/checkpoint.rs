@@ -308,7 +308,8 @@ impl CheckpointWriter {
     /// Forgets the state of a relation that begins anew, if there is any.
     pub(crate) fn reset(&mut self, relation: RelationId) -> Result<()> {
         let is_known = self.lists.keys().any(|key| key.relation == relation)
-            || self.jobs.contains_key(&relation);
+            || self.jobs.contains_key(&relation)
+            || self.tasks.keys().any(|(known, _, _)| *known == relation);
         if is_known { self.remove(relation, Vec::new()) } else { Ok(()) }
     }
 
