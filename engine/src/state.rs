@@ -26,7 +26,12 @@ use arrow::datatypes::SchemaRef;
 use crate::change_batch::ChangeBatch;
 
 mod backend;
+mod block;
+pub(crate) mod checkpoint;
+pub(crate) mod layout;
+pub(crate) mod log;
 mod memory;
+pub(crate) mod restore;
 mod rocks;
 
 pub use backend::{Space, StateBackend, Write};
@@ -88,8 +93,18 @@ impl Delta {
     }
 
     /// What was handed over, in order.
+    pub fn changes(&self) -> &[(usize, ChangeBatch)] {
+        &self.changes
+    }
+
+    /// As [`Delta::changes`], taken.
     pub fn into_changes(self) -> Vec<(usize, ChangeBatch)> {
         self.changes
+    }
+
+    /// Keeps the changes of some tables only.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        self.changes.retain(|(table, _)| keep(*table));
     }
 
     /// Whether nothing was.
