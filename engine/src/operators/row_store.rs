@@ -89,6 +89,11 @@ impl RowStore {
         self.places.len() - self.free_ids.len()
     }
 
+    /// Whether a row has this id.
+    pub(crate) fn is_held(&self, id: u32) -> bool {
+        self.places[id as usize].block != NONE
+    }
+
     /// All ids are below this.
     pub(crate) fn id_bound(&self) -> usize {
         self.places.len()
