@@ -88,7 +88,7 @@ pub(crate) struct TableDetail {
 
 impl Relation {
     pub(crate) fn kind(&self) -> RelationKind {
-        match self.detail {
+        match &self.detail {
             Detail::Table(_) => RelationKind::Table,
             Detail::Source => RelationKind::Source,
             Detail::View(_) => RelationKind::View,

@@ -31,7 +31,7 @@ pub struct Database {
     /// The newest epoch that a commit of any session belongs to.
     newest_commit: AtomicU64,
     base: SessionState,
-    pub(super) savepoints: Option<Arc<dyn SavepointStore>>,
+    savepoints: Option<Arc<dyn SavepointStore>>,
 }
 
 impl std::fmt::Debug for Database {
@@ -43,10 +43,14 @@ impl std::fmt::Debug for Database {
 impl Database {
     /// A new database over a running engine that keeps nothing.
     pub fn new(engine: Arc<Engine>, connectors: Arc<dyn ConnectorCatalog>) -> Arc<Self> {
-        Arc::new(Self::empty(engine, connectors))
+        Arc::new(Self::empty(engine, connectors, None))
     }
 
-    pub(super) fn empty(engine: Arc<Engine>, connectors: Arc<dyn ConnectorCatalog>) -> Self {
+    pub(super) fn empty(
+        engine: Arc<Engine>,
+        connectors: Arc<dyn ConnectorCatalog>,
+        savepoints: Option<Arc<dyn SavepointStore>>,
+    ) -> Self {
         Self {
             engine,
             connectors,
@@ -57,7 +61,7 @@ impl Database {
             temporary: Mutex::default(),
             newest_commit: AtomicU64::new(0),
             base: functions::session_context().state(),
-            savepoints: None,
+            savepoints,
         }
     }
 

@@ -31,7 +31,7 @@ impl Database {
         connectors: Arc<dyn ConnectorCatalog>,
         savepoints: Option<Arc<dyn SavepointStore>>,
     ) -> Result<Arc<Self>> {
-        let db = Arc::new(Self { savepoints, ..Self::empty(engine, connectors) });
+        let db = Arc::new(Self::empty(engine, connectors, savepoints));
         if !db.engine.is_durable() {
             return Ok(db);
         }
