@@ -16,7 +16,7 @@ use crate::measure::{Measure, peak_memory_mib};
 use crate::report;
 
 /// The queries that are run unless others are named.
-const QUERIES: &str = "q0,q1,q2,q3,q4,q5,q7,q8,q9,q15,q16,q17,q18,q19,q20,q22";
+const QUERIES: &str = "q0,q1,q2,q3,q4,q5,q7,q8,q9,q11,q15,q16,q17,q18,q19,q20,q22";
 
 #[derive(Args)]
 pub(crate) struct Options {

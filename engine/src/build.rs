@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::error::{EngineError, Result};
 use crate::operator::Operator;
 use crate::operators::{
-    aggregate, emit_on_close, filter_project, join, late_filter, set_operation, top_n, unnest,
-    watermark,
+    aggregate, emit_on_close, filter_project, join, late_filter, session_window, set_operation,
+    top_n, unnest, watermark,
 };
 use crate::plan::{PlanNode, StreamPlan};
 
@@ -36,6 +36,10 @@ pub(crate) fn build_operator(plan: &StreamPlan) -> Result<Box<dyn Operator>> {
         PlanNode::TopN(node) => {
             let input = input(0)?;
             top_n::build(node, &input.schema, output, input.properties.append_only)
+        }
+        PlanNode::SessionWindow(node) => {
+            let input = input(0)?;
+            session_window::build(node, &input.schema, output, input.properties.append_only)
         }
         PlanNode::Watermark(node) => Ok(watermark::build(Arc::clone(&node.expr))),
         PlanNode::LateFilter(node) => Ok(late_filter::build(*node)),

@@ -41,7 +41,7 @@ pub(crate) enum Input {
     Acknowledged { job: RelationId, root: usize, epoch: Epoch },
     /// One of a job's scans has ended before this epoch's barrier.
     Hydrated { job: RelationId, epoch: Epoch },
-    /// The checkpoint on its way is durable.
+    /// The checkpoint on its way is durable, or the database has recovered: there may be another.
     Durable,
 }
 
@@ -109,9 +109,10 @@ impl Coordinator {
         }
     }
 
-    /// Goes on behind this epoch, with checkpoints that take their time.
+    /// Goes on behind this epoch, with checkpoints that take their time. The first one waits for [`Input::Durable`]: until
+    /// the database has recovered, the log holds what no state contains.
     pub(crate) fn durable(mut self, epoch: Epoch) -> Self {
-        self.durable = true;
+        (self.durable, self.checkpointing) = (true, true);
         (self.injected, self.published) = (epoch, epoch);
         self
     }

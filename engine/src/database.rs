@@ -84,7 +84,7 @@ impl Inner {
         durable: Option<Durable>,
     ) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let (events, receiver) = Events::new();
-        let start = durable.as_ref().and_then(Durable::saved).map_or(Epoch(0), |s| s.epoch());
+        let start = durable.as_ref().map_or(Epoch(0), |durable| durable.start);
         events.pause_sources(durable.is_some());
         let log = durable.as_ref().map(|durable| Arc::clone(&durable.log));
         let commits = CommitState { epoch: start.next(), log, ..CommitState::default() };

@@ -61,7 +61,7 @@ pub trait Operator: Send {
     }
 
     /// Takes back state: called before any input, for each table in the order of `state_tables`, with batches that sum up
-    /// to its contents at the last checkpoint (of a keyed table: each key once, weights of 1).
+    /// to its contents at the last checkpoint (of a keyed table: each key once, weights of 1; of a bag: weights above 0).
     ///
     /// # Errors
     /// When the rows are not what the operator once handed over.
@@ -78,6 +78,13 @@ pub trait Operator: Send {
     fn restored(&mut self, frontier: Watermark) -> Result<()> {
         let _ = frontier;
         Ok(())
+    }
+
+    /// The column of a table, a timestamp, that says how long its rows are needed: the store may drop a row, unless NULL
+    /// stands there, once the input watermark is not before it. Rows that it still has may come back.
+    fn closing_column(&self, table: usize) -> Option<usize> {
+        let _ = table;
+        None
     }
 
     /// Rows and bytes held as state, for metrics and `SHOW JOBS`.

@@ -79,6 +79,8 @@ pub enum PlanNode {
     SetOperation(SetOperation),
     /// The first rows by an order, in all or in each partition.
     TopN(TopN),
+    /// Gives each row the session that it is in.
+    SessionWindow(SessionWindow),
     /// Derives watermarks from a column.
     Watermark(WatermarkNode),
     /// Drops (and counts) rows whose window has closed already.
@@ -123,6 +125,9 @@ pub struct Aggregate {
     pub group: Vec<usize>,
     /// The aggregate functions.
     pub calls: Vec<AggregateCall>,
+    /// The place among `group` of a column of window ends, if rows of windows that the watermark has passed do not come:
+    /// their groups are forgotten.
+    pub closes: Option<usize>,
 }
 
 /// One aggregate function with its arguments (expressions over the input's columns), DISTINCT and ORDER BY.
@@ -224,6 +229,24 @@ pub enum RankFunction {
     Rank,
     /// 1, 2, 2, 3
     DenseRank,
+}
+
+/// See [`PlanNode::SessionWindow`]. A session is a maximal run of rows of one partition, in order of time, each less than
+/// the gap after the one before. Output: some of the input's columns, then the session's start (its first row's time) and
+/// end (its last row's time and the gap). Rows without a time are in no session and are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionWindow {
+    /// Sessions within each combination of these columns; empty: over all rows.
+    pub partition: Vec<usize>,
+    /// The time of a row: a timestamp in microseconds.
+    pub time: usize,
+    /// Rows this far apart or farther are in different sessions. Above 0.
+    pub gap_us: i64,
+    /// Columns of the input that are given.
+    pub columns: Vec<usize>,
+    /// Only rows of sessions that the watermark has passed are given, once and for ever; rows that would change such a
+    /// session are dropped and counted as late.
+    pub on_close: bool,
 }
 
 /// See [`PlanNode::Watermark`]: watermark = the largest value of the expression so far.

@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 
 use crate::change_batch::ChangeBatch;
 
@@ -31,6 +31,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod layout;
 pub(crate) mod log;
 mod memory;
+pub(crate) mod redeal;
 pub(crate) mod restore;
 mod rocks;
 
@@ -49,6 +50,13 @@ pub struct StateTable {
     pub kind: StateKind,
     /// Which task a row belongs to.
     pub placement: Placement,
+}
+
+/// The schema of a table of these columns of an input. All may be NULL: what is stored should not depend on what a planner
+/// knows of NULLs.
+pub(crate) fn table_schema(input: &SchemaRef, columns: &[usize]) -> SchemaRef {
+    let field = |&column: &usize| input.field(column).clone().with_nullable(true);
+    Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
 }
 
 /// How the changes of a state table add up to its contents.

@@ -61,6 +61,9 @@ fn register(state: &mut SessionState) -> datafusion_common::Result<()> {
     for udf in scalars {
         state.register_udf(Arc::new(udf))?;
     }
+    for udwf in window::session::all() {
+        state.register_udwf(Arc::new(udwf))?;
+    }
     for udaf in [aggregate::sum(), aggregate::avg()] {
         state.register_udaf(Arc::new(udaf))?;
     }

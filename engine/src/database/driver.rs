@@ -113,6 +113,7 @@ impl Driver {
                     checkpoints.take_delta(epoch, *delta);
                 }
             }
+            Event::Recovered => self.handle(database, Input::Durable),
             Event::Durable { epoch, failed } => {
                 if let Some(durable) = &database.durable {
                     durable.reached(epoch);

@@ -18,12 +18,14 @@ use super::Inner;
 use super::driver::Driver;
 use super::events::{Event, Events};
 use super::job::{Kind, Relation};
+use super::resume::tables_of;
 use crate::engine::{CheckpointInfo, EngineConfig};
 use crate::error::{EngineError, Result};
-use crate::plan::{Properties, RelationId};
+use crate::plan::{FragmentPlan, Properties, RelationId};
 use crate::state::checkpoint::{CheckpointWriter, History, Request, commit_sinks};
 use crate::state::layout::{self, JobRecord};
 use crate::state::log::Log;
+use crate::state::redeal::Dealt;
 use crate::state::restore::Saved;
 use crate::state::{Space, StateBackend, Write};
 use crate::store::Versions;
@@ -37,6 +39,8 @@ const RETRY: Duration = Duration::from_millis(500);
 pub(crate) struct Durable {
     backend: Arc<dyn StateBackend>,
     pub(super) log: Arc<Log>,
+    /// Epochs go on behind this one: behind every record of the log, so that the next checkpoint covers them all.
+    pub(super) start: Epoch,
     history: History,
     writer: Mutex<Writer>,
     /// The newest durable checkpoint's epoch.
@@ -55,6 +59,8 @@ enum Writer {
 enum Command {
     Write(Box<Request>),
     Forget(RelationId, Sender<Result<()>>),
+    Reset(RelationId, Sender<Result<()>>),
+    Redeal(RelationId, Vec<Dealt>, JobRecord, Sender<Result<()>>),
 }
 
 impl std::fmt::Debug for Writer {
@@ -66,13 +72,14 @@ impl std::fmt::Debug for Writer {
 impl Durable {
     pub(super) fn load(backend: Arc<dyn StateBackend>) -> Result<Self> {
         let saved = Saved::load(Arc::clone(&backend))?;
-        let next = Log::next_position(&*backend)?;
+        let (next, newest) = Log::end(&*backend)?;
         let log = Log::new(Arc::clone(&backend), next);
         let writer = CheckpointWriter::new(Arc::clone(&backend), Arc::clone(&log), &saved);
         Ok(Self {
             log,
             history: writer.history(),
             writer: Mutex::new(Writer::Here(Box::new(writer))),
+            start: saved.epoch().max(newest),
             reached: watch::channel(saved.epoch()).0,
             saved: RwLock::new(Some(Arc::new(saved))),
             backend,
@@ -113,11 +120,20 @@ impl Durable {
     }
 
     pub(super) fn forget(&self, relation: RelationId) -> Result<()> {
+        self.order(|writer| writer.forget(relation), |reply| Command::Forget(relation, reply))
+    }
+
+    /// Has the writer do something, and waits for it.
+    fn order(
+        &self,
+        here: impl FnOnce(&mut CheckpointWriter) -> Result<()>,
+        command: impl FnOnce(Sender<Result<()>>) -> Command,
+    ) -> Result<()> {
         let (reply, answer) = channel();
         match &mut *self.writer.lock() {
-            Writer::Here(writer) => return writer.forget(relation),
+            Writer::Here(writer) => return here(writer),
             Writer::Thread(commands) => {
-                let sent = commands.send(Command::Forget(relation, reply));
+                let sent = commands.send(command(reply));
                 sent.map_err(|_| EngineError::ShuttingDown)?;
             }
             Writer::Closed => return Err(EngineError::ShuttingDown),
@@ -148,6 +164,12 @@ fn run(
             Command::Write(request) => write(&mut writer, &request, events, log),
             Command::Forget(relation, reply) => {
                 let _ = reply.send(writer.forget(relation));
+            }
+            Command::Redeal(relation, tables, job, reply) => {
+                let _ = reply.send(writer.redeal(relation, &tables, &job));
+            }
+            Command::Reset(relation, reply) => {
+                let _ = reply.send(writer.reset(relation));
             }
         }
     }
@@ -276,6 +298,7 @@ impl Inner {
         *durable.saved.write() = None;
         self.events.pause_sources(false);
         self.events.data();
+        self.events.send(Event::Recovered);
         self.events.send(Event::Urgent);
         Ok(())
     }
@@ -324,13 +347,40 @@ impl Inner {
     }
 
     /// The state that a job of this record left, if it is complete.
-    pub(super) fn resumable(&self, id: RelationId, record: &JobRecord) -> Option<Arc<Saved>> {
-        let saved = self.saved()?;
-        let found = saved.jobs.get(&id)?;
-        if found.fingerprint == record.fingerprint {
-            return Some(saved);
+    /// Otherwise what there is of it is forgotten.
+    pub(super) fn resumable(
+        &self,
+        id: RelationId,
+        record: &JobRecord,
+        plan: &FragmentPlan,
+    ) -> Result<Option<Arc<Saved>>> {
+        let Some(durable) = &self.durable else { return Ok(None) };
+        if let Some(saved) = durable.saved()
+            && let Some(found) = saved.jobs.get(&id)
+        {
+            if found == record {
+                return Ok(Some(saved));
+            }
+            if found.fingerprint == record.fingerprint {
+                let tables = tables_of(plan)?;
+                let (job, own) = (record.clone(), tables.clone());
+                durable.order(
+                    |writer| writer.redeal(id, &own, &job),
+                    |reply| Command::Redeal(id, tables, record.clone(), reply),
+                )?;
+                let saved = Arc::new(Saved::load(Arc::clone(&durable.backend))?);
+                *durable.saved.write() = Some(Arc::clone(&saved));
+                return Ok(Some(saved));
+            }
+            tracing::warn!(relation = %id, "the stored state is another plan's: it is filled again");
         }
-        tracing::warn!(relation = %id, "the stored state is of another plan: it is filled again");
-        None
+        self.reset(id)?;
+        Ok(None)
+    }
+
+    /// Forgets the stored state of a relation that begins anew.
+    pub(super) fn reset(&self, id: RelationId) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        durable.order(|writer| writer.reset(id), |reply| Command::Reset(id, reply))
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Event {
     Hydrated { job: RelationId, epoch: Epoch },
     /// A task gave up.
     Failed { job: RelationId, error: EngineError },
+    /// Everything goes on from where the last checkpoint and the log behind it stood.
+    Recovered,
     /// Definitions change at the next barrier; the reply comes when that has been injected.
     Change { change: Box<Change>, reply: mpsc::Sender<Result<Epoch>> },
     /// The database closes.

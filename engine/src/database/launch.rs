@@ -9,7 +9,7 @@ use datafusion_physical_expr::utils::collect_columns;
 use super::events::Change;
 use super::job::{Kind, NewJob, Relation, SourceTask};
 use super::resume::{
-    handover, record_of, restore_contents, restore_operators, splits as splits_of,
+    Place, handover, record_of, restore_contents, restore_operators, splits as splits_of,
 };
 use super::table::TableState;
 use super::{Inner, Registry};
@@ -29,8 +29,8 @@ use crate::plan::{
 };
 use crate::scheduler::Waker;
 use crate::sink::Sink;
-use crate::source::{EventTime, Offset, OffsetVersions, Runner, Split};
-use crate::state::restore::{Place, Saved};
+use crate::source::{EventTime, OffsetVersions, Runner, Split};
+use crate::state::restore::Saved;
 use crate::store::Versions;
 use crate::store::writer::Writer;
 use crate::task::align::Alignment;
@@ -104,10 +104,10 @@ impl Inner {
         let mut writer = Writer::new(Arc::clone(&spec.schema), key.as_deref(), !indexed)?;
         let versions = Arc::new(Versions::default());
         let saved = self.saved();
-        let place = Place { relation: spec.id, fragment: 0, task: 0, tasks: 1 };
+        let place = Place::new(spec.id, 0, 0)?;
         let mut sealed = None;
         if let Some(saved) = &saved {
-            sealed = restore_contents(saved, place, &Distribution::Single, &mut writer)?;
+            sealed = restore_contents(saved, place, &mut writer)?;
             versions.seal(saved.epoch(), sealed.clone(), Vec::new());
         }
         let properties = Properties {
@@ -147,7 +147,7 @@ impl Inner {
             metrics,
             durable,
         });
-        if let Some(record) = saved.and_then(|saved| saved.task(place)) {
+        if let Some(record) = saved.and_then(|saved| place.record(&saved)) {
             task.resume(&record)?;
         }
         let table = TableState {
@@ -217,6 +217,10 @@ impl Inner {
             );
             let contents = Contents::Replayable(Arc::clone(&offsets));
             let mut terminal = RelationRoot::new(id, task, Arc::clone(&schema), None, contents);
+            let mark = saved.as_ref().and_then(|saved| saved.output(id));
+            if let Some(mark) = mark {
+                terminal.resume(mark);
+            }
             for edge in edges.get_mut(task).map(std::mem::take).unwrap_or_default() {
                 bind(&edge, waker);
                 terminal.attach(edge, start.clone());
@@ -230,7 +234,6 @@ impl Inner {
             mailboxes.push(Arc::clone(&mailbox));
             let kind = RootKind::Source(source_root);
             let root = Root::new(mailbox, kind, Arc::clone(&self.events));
-            let place = Place { relation: id, fragment: 0, task, tasks: wakers.len() };
             let mut task = self.assemble(Parts {
                 job: id,
                 root: task,
@@ -242,8 +245,8 @@ impl Inner {
                 metrics,
                 durable: self.is_durable().then(|| Handover::stateless(task, 0)),
             });
-            if let Some(record) = saved.as_ref().and_then(|saved| saved.task(place)) {
-                task.resume(&record)?;
+            if let Some(mark) = mark {
+                task.leaves.iter_mut().for_each(|leaf| leaf.frontier = mark);
             }
             tasks.push((waker.clone(), Box::new(task) as Box<dyn crate::scheduler::Run>));
         }
@@ -280,7 +283,7 @@ impl Inner {
             .collect();
         let tasks = self.tasks_of(&fragments, &registry, &source_wakers)?;
         relation.record = record_of(&fragments, &tasks)?;
-        let resumed = self.resumable(id, &relation.record);
+        let resumed = self.resumable(id, &relation.record, &fragments)?;
         let mut launch = Launch {
             database: self,
             id,
@@ -342,6 +345,10 @@ impl Inner {
                 }
                 _ => continue,
             };
+            // Where it stood when it ran before is of no use to it: it begins at the beginning.
+            if self.saved().is_none() {
+                self.reset(id)?;
+            }
             let splits = source.list_splits()?;
             let limit = if source.discovers_splits() { usize::MAX } else { splits.len() };
             let tasks = self.config.parallelism.min(limit).max(1);
@@ -561,9 +568,8 @@ impl Launch<'_> {
         let mut writer = Writer::new(Arc::clone(&schema), key, properties.append_only)?;
         let sealed = Arc::new(Versions::default());
         if let Some(saved) = &self.resumed {
-            let fragment = u16::try_from(number).map_err(EngineError::internal)?;
-            let place = Place { relation: self.id, fragment, task, tasks };
-            let chunks = restore_contents(saved, place, &plan.distribution, &mut writer)?;
+            let place = Place::new(self.id, number, task)?;
+            let chunks = restore_contents(saved, place, &mut writer)?;
             sealed.seal(saved.epoch(), chunks, Vec::new());
         }
         if let Kind::View { versions } = &mut relation.kind {
@@ -601,8 +607,7 @@ impl Launch<'_> {
         let durable = self.database.is_durable();
         let durable =
             if durable { Some(handover(number, fragment, task, &operators)?) } else { None };
-        let code = u16::try_from(number).map_err(EngineError::internal)?;
-        let place = Place { relation: self.id, fragment: code, task, tasks: self.tasks[number] };
+        let place = Place::new(self.id, number, task)?;
         if let Some(saved) = &self.resumed {
             restore_operators(saved, place, fragment, &mut operators)?;
         }
@@ -633,7 +638,7 @@ impl Launch<'_> {
             metrics,
             durable,
         });
-        if let Some(record) = self.resumed.as_ref().and_then(|saved| saved.task(place)) {
+        if let Some(record) = self.resumed.as_ref().and_then(|saved| place.record(saved)) {
             task.resume(&record)?;
         }
         self.job.tasks.push((waker, Box::new(task)));

@@ -7,15 +7,36 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::build::build_operator;
 use crate::error::{EngineError, Result};
 use crate::operator::Operator;
-use crate::plan::{Distribution, Fragment, FragmentInput, FragmentPlan, RelationId};
+use crate::plan::{Fragment, FragmentInput, FragmentPlan, RelationId};
 use crate::source::{Offset, Split};
-use crate::state::layout::{CONTENTS, JobRecord};
-use crate::state::restore::{Deal, Place, Saved};
+use crate::state::layout::{CONTENTS, JobRecord, TableKey, TaskRecord};
+use crate::state::redeal::{Deal, Dealt};
+use crate::state::restore::Saved;
 use crate::state::{StateKind, StateTable};
 use crate::store::Chunks;
 use crate::store::writer::Writer;
 use crate::task::Handover;
 use crate::time::Watermark;
+
+/// One task of a fragment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) relation: RelationId,
+    pub(super) fragment: u16,
+    pub(super) task: u16,
+}
+
+impl Place {
+    pub(super) fn new(relation: RelationId, fragment: usize, task: usize) -> Result<Self> {
+        let small = |number| u16::try_from(number).map_err(EngineError::internal);
+        Ok(Self { relation, fragment: small(fragment)?, task: small(task)? })
+    }
+
+    /// Where the task stood.
+    pub(super) fn record(self, saved: &Saved) -> Option<TaskRecord> {
+        saved.task(self.relation, self.fragment, self.task)
+    }
+}
 
 /// By what the state of a plan is known again: its operators, what they keep, what they read, and the number of tasks.
 pub(super) fn record_of(plan: &FragmentPlan, tasks: &[usize]) -> Result<JobRecord> {
@@ -62,6 +83,28 @@ pub(super) fn handover(
     Ok(handover)
 }
 
+/// All state tables of a plan, its own contents among them.
+pub(super) fn tables_of(plan: &FragmentPlan) -> Result<Vec<Dealt>> {
+    let mut tables = Vec::new();
+    for (fragment, parts) in plan.fragments.iter().enumerate() {
+        let fragment = u16::try_from(fragment).map_err(EngineError::internal)?;
+        for (node, of) in parts.nodes.iter().enumerate() {
+            let node = u16::try_from(node).map_err(EngineError::internal)?;
+            for (table, kept) in build_operator(&of.plan)?.state_tables().iter().enumerate() {
+                let table = u8::try_from(table).map_err(EngineError::internal)?;
+                let deal = Deal::of(kept, &of.distributions)?;
+                tables.push(Dealt { fragment, node, table, kind: kept.kind.clone(), deal });
+            }
+        }
+        if usize::from(fragment) + 1 == plan.fragments.len() {
+            let deal = Deal::of_contents(&plan.distribution);
+            let (node, kind) = (CONTENTS, StateKind::Bag);
+            tables.push(Dealt { fragment, node, table: 0, kind, deal });
+        }
+    }
+    Ok(tables)
+}
+
 /// Gives a task's operators their state.
 pub(super) fn restore_operators(
     saved: &Saved,
@@ -74,8 +117,10 @@ pub(super) fn restore_operators(
         for (number, table) in operator.state_tables().iter().enumerate() {
             let deal = Deal::of(table, &plan.distributions)?;
             let code = u8::try_from(number).map_err(EngineError::internal)?;
-            let give = &mut |rows| operator.restore(number, rows);
-            saved.read(place, node, code, &table.kind, &deal, give)?;
+            let task = if deal == Deal::Every { 0 } else { place.task };
+            let Place { relation, fragment, .. } = place;
+            let key = TableKey { relation, fragment, node, table: code, task };
+            saved.read(&key, &table.kind, &mut |rows| operator.restore(number, rows))?;
         }
     }
     Ok(())
@@ -85,16 +130,11 @@ pub(super) fn restore_operators(
 pub(super) fn restore_contents(
     saved: &Saved,
     place: Place,
-    distribution: &Distribution,
     writer: &mut Writer,
 ) -> Result<Option<Chunks>> {
-    let deal = match distribution {
-        Distribution::Single => Deal::Single,
-        Distribution::Hash(columns) => Deal::Hash(columns.clone()),
-        Distribution::Broadcast | Distribution::Any => Deal::Spread,
-    };
-    let give = &mut |rows| writer.apply(&rows);
-    saved.read(place, CONTENTS, 0, &StateKind::Bag, &deal, give)?;
+    let Place { relation, fragment, task } = place;
+    let key = TableKey { relation, fragment, node: CONTENTS, table: 0, task };
+    saved.read(&key, &StateKind::Bag, &mut |rows| writer.apply(&rows))?;
     writer.seal()
 }
 

@@ -119,8 +119,7 @@ impl Simulation {
 
     /// The process ends at once, and a new one goes on from what the backend holds, with other limits.
     fn crash(&mut self) {
-        (self.database, self.driver, self.receiver) =
-            open(&mut self.random, self.backend.as_ref());
+        (self.database, self.driver, self.receiver) = open(&mut self.random, self.backend.as_ref());
         self.events.clear();
         self.waiting.clear();
         self.now = 0;
@@ -244,7 +243,8 @@ impl Simulation {
             }
             let read = match self.database.read(&[made.id, made.input]) {
                 Ok(read) => read,
-                Err(EngineError::NotReady(_)) => continue,
+                // Not there yet, or not again.
+                Err(EngineError::NotReady(_) | EngineError::UnknownRelation(_)) => continue,
                 Err(error) => panic!("{made:?}: {error}"),
             };
             let (held, input) = (self.contents(&read, made.id), self.contents(&read, made.input));

@@ -79,9 +79,19 @@ impl RowStore {
         }
     }
 
+    /// Number of columns of its rows.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
     /// Number of rows held.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free_ids.len()
+    }
+
+    /// Whether a row has this id.
+    pub(crate) fn is_held(&self, id: u32) -> bool {
+        self.places[id as usize].block != NONE
     }
 
     /// All ids are below this.

@@ -8,7 +8,8 @@ use datafusion_physical_expr::expressions::Column;
 
 use super::{
     Aggregate, AggregateCall, CloseColumn, Expr, FilterProject, Join, JoinKind, PlanNode,
-    Properties, RelationId, Scan, SetKind, SetOperation, StreamPlan, TopN, Unnest, WatermarkNode,
+    Properties, RelationId, Scan, SessionWindow, SetKind, SetOperation, StreamPlan, TopN, Unnest,
+    WatermarkNode,
 };
 use crate::change_batch::project_schema;
 use crate::error::{EngineError, Result};
@@ -77,8 +78,18 @@ impl StreamPlan {
             watermark_columns: positions(&group, &self.properties.watermark_columns),
         };
         let schema = Arc::new(Schema::new(fields));
-        let node = PlanNode::Aggregate(Aggregate { group, calls });
+        let node = PlanNode::Aggregate(Aggregate { group, calls, closes: None });
         Self { node, inputs: vec![self], schema, properties }
+    }
+
+    /// Lets an aggregate forget groups whose window has closed: its output column `column`, a group column, is the
+    /// window's end, and late rows are dropped below. Any other node stays as it is.
+    #[must_use]
+    pub fn forgetting_closed(mut self, column: usize) -> Self {
+        if let PlanNode::Aggregate(aggregate) = &mut self.node {
+            aggregate.closes = (column < aggregate.group.len()).then_some(column);
+        }
+        self
     }
 
     /// Joins with another plan.
@@ -153,6 +164,37 @@ impl StreamPlan {
         Self { node: PlanNode::TopN(top_n), inputs: vec![self], schema, properties }
     }
 
+    /// Gives each row its session; `start` and `end` are the names of the session's columns.
+    pub fn session_window(self, session: SessionWindow, start: &str, end: &str) -> Self {
+        let fields = self.schema.fields();
+        let window = |name: &str| -> FieldRef {
+            let field = fields[session.time].as_ref().clone();
+            Arc::new(field.with_name(name).with_nullable(false))
+        };
+        let mut kept: Vec<FieldRef> =
+            session.columns.iter().map(|&column| Arc::clone(&fields[column])).collect();
+        let width = kept.len();
+        kept.extend([window(start), window(end)]);
+        let input = &self.properties;
+        let given = |column: usize| session.columns.iter().position(|&kept| kept == column);
+        let properties = Properties {
+            // Rows that differ in no column that is given come as one row that counts them.
+            append_only: session.on_close
+                && input.append_only
+                && !session.counts_rows(&self.schema),
+            unique_key: input.project(given).unique_key,
+            // A row may come again with another session long after its own time; that session's end is then later
+            // than what changed it.
+            watermark_columns: match input.watermark_columns.contains(&session.time) {
+                true => vec![width + 1],
+                false => vec![],
+            },
+        };
+        let schema = Arc::new(Schema::new(kept));
+        let node = PlanNode::SessionWindow(session);
+        Self { node, inputs: vec![self], schema, properties }
+    }
+
     /// Derives watermarks for a column.
     pub fn watermark(self, column: usize, expr: Expr) -> Self {
         let mut properties = self.properties.clone();
@@ -176,6 +218,15 @@ impl StreamPlan {
         let schema = Arc::clone(&self.schema);
         let node = PlanNode::EmitOnClose(CloseColumn { column });
         Self { node, inputs: vec![self], schema, properties }
+    }
+}
+
+impl SessionWindow {
+    /// Whether the columns given say nothing of a row but its partition. (Equal floats may differ: 0.0 and -0.0.)
+    pub(crate) fn counts_rows(&self, input: &Schema) -> bool {
+        self.columns.iter().all(|column| {
+            self.partition.contains(column) && !input.field(*column).data_type().is_floating()
+        })
     }
 }
 

@@ -1,8 +1,9 @@
 //! The text form of plans, as EXPLAIN shows it.
 
 use std::fmt;
+use std::time::Duration;
 
-use super::{PlanNode, StreamPlan};
+use super::{Aggregate, PlanNode, StreamPlan};
 
 impl fmt::Display for StreamPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,6 +41,11 @@ impl StreamPlan {
         names(&self.schema, columns)
     }
 
+    fn closes(&self, node: &Aggregate) -> String {
+        let column = node.closes.map(|place| self.names(&[place]));
+        column.map_or(String::new(), |column| format!(", until: {column}"))
+    }
+
     /// The node alone, without properties.
     pub fn describe_node(&self) -> String {
         let input = self.inputs.first();
@@ -68,7 +74,7 @@ impl StreamPlan {
             }
             PlanNode::Unnest(node) => format!("Unnest [{}]", of_input(&node.columns)),
             PlanNode::Aggregate(node) if node.calls.is_empty() => {
-                format!("Distinct [{}]", of_input(&node.group))
+                format!("Distinct [{}]{}", of_input(&node.group), self.closes(node))
             }
             PlanNode::Aggregate(node) => {
                 let calls = node.calls.iter().map(|call| match &call.filter {
@@ -76,7 +82,8 @@ impl StreamPlan {
                     Some(_) => call.function.name().to_string(),
                 });
                 let calls = calls.collect::<Vec<_>>().join(", ");
-                format!("Aggregate group: [{}], calls: [{calls}]", of_input(&node.group))
+                let group = of_input(&node.group);
+                format!("Aggregate group: [{group}], calls: [{calls}]{}", self.closes(node))
             }
             PlanNode::Join(join) => {
                 let pairs = join.left_keys.iter().zip(&join.right_keys).map(|(&l, &r)| {
@@ -111,6 +118,15 @@ impl StreamPlan {
                 format!(
                     "TopN partition: [{partition}], order: [{order}], limit: {limit}{ties}, offset: {}{rank}",
                     node.offset
+                )
+            }
+            PlanNode::SessionWindow(node) => {
+                let partition = of_input(&node.partition);
+                let gap = Duration::from_micros(node.gap_us.unsigned_abs());
+                let on_close = if node.on_close { ", on close" } else { "" };
+                format!(
+                    "SessionWindow partition: [{partition}], time: {}, gap: {gap:?}{on_close}",
+                    of_input(&[node.time])
                 )
             }
             PlanNode::Watermark(node) => {

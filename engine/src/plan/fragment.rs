@@ -158,6 +158,10 @@ impl Cutter {
                 let wanted = hash_or_single(&node.partition);
                 vec![self.unary(plan, &wanted)]
             }
+            PlanNode::SessionWindow(node) => {
+                let wanted = hash_or_single(&node.partition);
+                vec![self.unary(plan, &wanted)]
+            }
             PlanNode::SetOperation(_) => {
                 let all: Vec<usize> = (0..plan.schema.fields().len()).collect();
                 vec![self.binary(plan, &hash_or_single(&all), &hash_or_single(&all))]
@@ -328,6 +332,9 @@ impl Branch {
             },
             PlanNode::Aggregate(node) => {
                 moved(&|column| node.group.iter().position(|&group| group == column))
+            }
+            PlanNode::SessionWindow(node) => {
+                moved(&|column| node.columns.iter().position(|&given| given == column))
             }
             PlanNode::Unnest(node) => {
                 moved(&|column| (!node.columns.contains(&column)).then_some(column))

@@ -63,7 +63,7 @@ impl Write {
 }
 
 /// The least key behind all that begin with this prefix (which must not be all 0xff).
-pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < 0xff {

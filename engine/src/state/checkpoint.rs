@@ -19,6 +19,7 @@ use super::backend::{Space, StateBackend, Write};
 use super::block;
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
 use super::log::Log;
+use super::redeal::{Dealt, redeal};
 use super::restore::Saved;
 use super::{Delta, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
@@ -107,7 +108,7 @@ impl CheckpointWriter {
             lists: saved.lists.clone(),
             kinds: BTreeMap::new(),
             jobs: saved.jobs.clone(),
-            tasks: BTreeMap::new(),
+            tasks: saved.tasks.clone(),
             prepared: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             history: History::default(),
@@ -167,6 +168,7 @@ impl CheckpointWriter {
             self.kinds.insert(key, kind);
         }
         self.tasks.extend(tasks);
+        self.jobs.retain(|job, _| request.complete.iter().any(|(complete, _)| complete == job));
         self.jobs.extend(jobs);
         self.prepared.extend(request.prepared.iter().map(|(relation, _, _)| *relation));
         self.remember(request, encode_us, micros(started), bytes, rows);
@@ -266,6 +268,12 @@ impl CheckpointWriter {
             writes.push(Write::Put(Space::Meta, layout::job(*relation), value));
             jobs.push((*relation, record.clone()));
         }
+        // The state of a job that has failed does not move on: it is not this checkpoint's.
+        for relation in self.jobs.keys() {
+            if !request.complete.iter().any(|(complete, _)| complete == relation) {
+                writes.push(Write::Delete(Space::Meta, layout::job(*relation)));
+            }
+        }
         Ok(jobs)
     }
 
@@ -291,15 +299,50 @@ impl CheckpointWriter {
 
     /// Forgets everything about a relation; durable on return.
     pub(crate) fn forget(&mut self, relation: RelationId) -> Result<()> {
-        let kinds = [layout::JOB, layout::BLOCKS, layout::TASK, layout::COMMITTABLES];
-        let mut writes: Vec<Write> = kinds
-            .iter()
-            .map(|kind| Write::delete_prefix(Space::Meta, layout::of_relation(*kind, relation)))
-            .collect();
-        writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
-        writes.push(Write::Delete(Space::Meta, layout::definition(relation.0)));
-        self.backend.commit(writes)?;
+        let definition = Write::Delete(Space::Meta, layout::definition(relation.0));
+        self.remove(relation, vec![definition])?;
         self.forgotten.insert(relation);
+        Ok(())
+    }
+
+    /// Forgets the state of a relation that begins anew, if there is any.
+    pub(crate) fn reset(&mut self, relation: RelationId) -> Result<()> {
+        let is_known = self.lists.keys().any(|key| key.relation == relation)
+            || self.jobs.contains_key(&relation)
+            || self.tasks.keys().any(|(known, _, _)| *known == relation);
+        if is_known { self.remove(relation, Vec::new()) } else { Ok(()) }
+    }
+
+    /// Deals the state of a job that is about to start out to its new tasks; durable on return.
+    pub(crate) fn redeal(
+        &mut self,
+        relation: RelationId,
+        tables: &[Dealt],
+        job: &JobRecord,
+    ) -> Result<()> {
+        let tasks = self.tasks.range((relation, 0, 0)..=(relation, u16::MAX, u16::MAX));
+        let tasks = tasks.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone()));
+        let tasks = tasks.collect();
+        let dealt =
+            redeal(&*self.backend, relation, tables, job, self.record, &self.lists, &tasks)?;
+        self.backend.commit(dealt.writes)?;
+        self.lists.retain(|key, _| key.relation != relation);
+        self.lists.extend(dealt.lists);
+        self.tasks.retain(|key, _| key.0 != relation);
+        self.jobs.insert(relation, job.clone());
+        self.record = dealt.record;
+        Ok(())
+    }
+
+    fn remove(&mut self, relation: RelationId, mut writes: Vec<Write>) -> Result<()> {
+        let kinds = [layout::JOB, layout::BLOCKS, layout::TASK, layout::COMMITTABLES];
+        writes.extend(
+            kinds.iter().map(|kind| {
+                Write::delete_prefix(Space::Meta, layout::of_relation(*kind, relation))
+            }),
+        );
+        writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
+        self.backend.commit(writes)?;
         self.lists.retain(|key, _| key.relation != relation);
         self.kinds.retain(|key, _| key.relation != relation);
         self.tasks.retain(|key, _| key.0 != relation);

@@ -196,15 +196,18 @@ impl Log {
         })
     }
 
-    /// The position behind the newest record.
-    pub(crate) fn next_position(backend: &dyn StateBackend) -> Result<u64> {
-        let mut next = 1;
+    /// The position behind the newest record, and its epoch.
+    pub(crate) fn end(backend: &dyn StateBackend) -> Result<(u64, Epoch)> {
+        let (mut next, mut newest) = (1, Epoch(0));
         backend.scan(Space::Log, b"", &mut |key, _| {
-            let position = key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-            next = next.max(position.ok_or_else(|| damaged("a key of the log"))? + 1);
+            let number = |bytes: Option<&[u8; 8]>| bytes.map(|bytes| u64::from_be_bytes(*bytes));
+            let read = number(key.first_chunk()).zip(number(key.last_chunk()));
+            let (epoch, position) = read.ok_or_else(|| damaged("a key of the log"))?;
+            next = next.max(position + 1);
+            newest = newest.max(Epoch(epoch));
             Ok(true)
         })?;
-        Ok(next)
+        Ok((next, newest))
     }
 }
 
@@ -264,7 +267,7 @@ mod tests {
         Log::replay(&*backend, Epoch(3), &mut give).expect("replayed");
         assert_eq!(seen.len(), 2);
         assert_eq!(seen[0], (2, 3, one(8).pretty()));
-        assert_eq!(Log::next_position(&*backend).expect("a position"), 10);
+        assert_eq!(Log::end(&*backend).expect("the end"), (10, Epoch(4)));
         log.close();
         thread.join().expect("the thread ends");
         assert!(log.append(Epoch(9), vec![]).is_err());

@@ -1,84 +1,30 @@
 //! Reading a checkpoint back: what each task of a job gets when the job starts again.
-//!
-//! With as many tasks as before, each takes its own tables. With another number, every new task reads the tables of all old
-//! ones and keeps the rows that the exchange would send to it: the key groups of the rows say so, nothing is computed again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::UInt32Array;
-
+use super::StateKind;
 use super::backend::{Space, StateBackend};
 use super::block;
 use super::checkpoint::read_block;
 use super::layout::{
     self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord, damaged,
 };
-use super::{Placement, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
-use crate::key::{KeyEncoder, key_group, owner};
-use crate::plan::{Distribution, RelationId};
+use crate::plan::RelationId;
 use crate::sink::Committable;
 use crate::time::{Epoch, Watermark};
 
 /// The checkpoint that a database starts from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Saved {
     backend: Arc<dyn StateBackend>,
     pub(crate) record: CheckpointRecord,
     pub(crate) lists: BTreeMap<TableKey, Vec<BlockRecord>>,
     pub(crate) jobs: BTreeMap<RelationId, JobRecord>,
-    tasks: BTreeMap<(RelationId, u16), BTreeMap<u16, TaskRecord>>,
-}
-
-/// One of the tasks of a fragment that starts again.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) relation: RelationId,
-    pub(crate) fragment: u16,
-    pub(crate) task: usize,
-    pub(crate) tasks: usize,
-}
-
-/// How rows of a table are dealt out when the number of tasks has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Deal {
-    /// All to the only task.
-    Single,
-    /// By the key group of these columns of the table.
-    Hash(Vec<usize>),
-    /// All to each; the first task's table has them.
-    Every,
-    /// By old tasks.
-    Spread,
-}
-
-impl Deal {
-    /// From how the operator's inputs are spread.
-    ///
-    /// # Errors
-    /// When the table lacks a column that the exchange looks at.
-    pub(crate) fn of(table: &StateTable, inputs: &[Distribution]) -> Result<Self> {
-        let (input, columns) = match &table.placement {
-            Placement::Anywhere => return Ok(Self::Spread),
-            Placement::Everywhere => return Ok(Self::Every),
-            Placement::Input { input, columns } => (input, columns),
-        };
-        let of = |column: &usize| columns.iter().position(|held| *held == Some(*column));
-        match inputs.get(*input) {
-            Some(Distribution::Single) => Ok(Self::Single),
-            Some(Distribution::Broadcast) => Ok(Self::Every),
-            Some(Distribution::Any) => Ok(Self::Spread),
-            Some(Distribution::Hash(hashed)) => {
-                let found: Option<Vec<usize>> = hashed.iter().map(of).collect();
-                found.map(Self::Hash).ok_or_else(|| {
-                    EngineError::internal(format!("state table {} cannot be dealt out", table.name))
-                })
-            }
-            None => Err(EngineError::internal("a state table of an input that is not there")),
-        }
-    }
+    /// By relation, fragment and task.
+    pub(crate) tasks: BTreeMap<(RelationId, u16, u16), TaskRecord>,
 }
 
 impl Saved {
@@ -115,13 +61,12 @@ impl Saved {
             Ok(true)
         })?;
         backend.scan(Space::Meta, &[layout::TASK], &mut |key, value| {
-            let relation = RelationId(layout::number(key)?);
             let part = |from: usize| {
                 let bytes = key.get(from..from + 2).and_then(<[u8]>::first_chunk);
                 bytes.map(|b| u16::from_be_bytes(*b)).ok_or_else(|| damaged("the key of a task"))
             };
-            let record = layout::decode(value, "the record of a task")?;
-            saved.tasks.entry((relation, part(9)?)).or_default().insert(part(11)?, record);
+            let place = (RelationId(layout::number(key)?), part(9)?, part(11)?);
+            saved.tasks.insert(place, layout::decode(value, "the record of a task")?);
             Ok(true)
         })?;
         Ok(saved)
@@ -131,58 +76,15 @@ impl Saved {
         Epoch(self.record.epoch)
     }
 
-    /// Gives the contents of one table that belong to a task, in batches without negative weights.
+    /// Gives the contents of one table of one task, in batches without negative weights. Blocks that only add are given as
+    /// they are.
     pub(crate) fn read(
         &self,
-        place: Place,
-        node: u16,
-        table: u8,
-        kind: &StateKind,
-        deal: &Deal,
-        give: &mut dyn FnMut(ChangeBatch) -> Result<()>,
-    ) -> Result<()> {
-        let Place { relation, fragment, task, tasks } = place;
-        let first = TableKey { relation, fragment, node, table, task: 0 };
-        let last = TableKey { task: u16::MAX, ..first };
-        let saved_tasks = self
-            .jobs
-            .get(&relation)
-            .and_then(|job| job.tasks.get(usize::from(fragment)).map(|tasks| usize::from(*tasks)));
-        let same = saved_tasks == Some(tasks);
-        for (key, list) in self.lists.range(first..=last) {
-            let old = usize::from(key.task);
-            let mine = match deal {
-                Deal::Every => old == 0,
-                Deal::Single => task == 0,
-                Deal::Spread => old % tasks == task,
-                Deal::Hash(_) => !same || old == task,
-            };
-            if !mine {
-                continue;
-            }
-            let columns = match deal {
-                Deal::Hash(columns) if !same => Some(columns.as_slice()),
-                _ => None,
-            };
-            self.give(key, list, kind, &mut |batch| {
-                let own = match columns {
-                    Some(columns) => deal_out(&batch, columns, task, tasks)?,
-                    None => batch,
-                };
-                if own.is_empty() { Ok(()) } else { give(own) }
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The contents of one old task's table. Batches that only add are given as they are.
-    fn give(
-        &self,
         key: &TableKey,
-        list: &[BlockRecord],
         kind: &StateKind,
         give: &mut dyn FnMut(ChangeBatch) -> Result<()>,
     ) -> Result<()> {
+        let Some(list) = self.lists.get(key) else { return Ok(()) };
         if list.iter().all(|block| !block.takes_away) {
             for record in list {
                 give(read_block(&*self.backend, key, record)?)?;
@@ -196,25 +98,42 @@ impl Saved {
         if summed.weights().is_some_and(|weights| weights.iter().any(|weight| *weight < 0)) {
             return Err(damaged("a state table (it does not add up)"));
         }
-        give(summed)
+        if summed.is_empty() { Ok(()) } else { give(summed) }
     }
 
-    /// Where a task stands: its own record, or the minimum of all when their number has changed.
-    pub(crate) fn task(&self, place: Place) -> Option<TaskRecord> {
-        let records = self.tasks.get(&(place.relation, place.fragment))?;
-        let same = records.len() == place.tasks;
-        let own = u16::try_from(place.task).ok().and_then(|task| records.get(&task));
-        match own {
-            Some(record) if same => Some(record.clone()),
-            _ => records.values().cloned().reduce(least),
-        }
+    /// Where a task stood.
+    pub(crate) fn task(
+        &self,
+        relation: RelationId,
+        fragment: u16,
+        task: u16,
+    ) -> Option<TaskRecord> {
+        self.tasks.get(&(relation, fragment, task)).cloned()
     }
 
-    /// Where the splits of a source stood.
+    /// All tasks of a relation, by fragment and task.
+    pub(crate) fn tasks_of(&self, relation: RelationId) -> BTreeMap<(u16, u16), TaskRecord> {
+        let all = self.tasks.range((relation, 0, 0)..=(relation, u16::MAX, u16::MAX));
+        all.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone())).collect()
+    }
+
+    /// Where the splits of a source stood: offset and watermark. Records of tasks that are no more may tell of an earlier
+    /// place.
     pub(crate) fn splits(&self, relation: RelationId) -> BTreeMap<String, (u64, Watermark)> {
-        let records = self.tasks.get(&(relation, 0)).into_iter().flat_map(BTreeMap::values);
-        let splits = records.flat_map(|record| record.splits.iter().cloned());
-        splits.map(|(split, offset, mark)| (split, (offset, Watermark(mark)))).collect()
+        let mut splits: BTreeMap<String, (u64, Watermark)> = BTreeMap::new();
+        for record in self.tasks_of(relation).into_values() {
+            for (split, offset, watermark) in record.splits {
+                let found = splits.entry(split).or_insert((offset, Watermark(watermark)));
+                *found = (found.0.max(offset), found.1.max(Watermark(watermark)));
+            }
+        }
+        splits
+    }
+
+    /// The watermark of a relation's output.
+    pub(crate) fn output(&self, relation: RelationId) -> Option<Watermark> {
+        let records = self.tasks_of(relation).into_values();
+        records.filter_map(|record| record.output).min().map(Watermark)
     }
 
     /// Prepared output of a sink that a crash may have kept from being committed.
@@ -232,38 +151,9 @@ impl Saved {
     pub(crate) fn relations(&self) -> Vec<RelationId> {
         let mut all: Vec<RelationId> = self.lists.keys().map(|key| key.relation).collect();
         all.extend(self.jobs.keys());
-        all.extend(self.tasks.keys().map(|(relation, _)| *relation));
+        all.extend(self.tasks.keys().map(|(relation, _, _)| *relation));
         all.sort_unstable();
         all.dedup();
         all
-    }
-}
-
-/// The rows that the exchange would send to this task.
-fn deal_out(
-    batch: &ChangeBatch,
-    columns: &[usize],
-    task: usize,
-    tasks: usize,
-) -> Result<ChangeBatch> {
-    let key: Vec<_> = columns.iter().map(|&column| Arc::clone(batch.column(column))).collect();
-    let types: Vec<_> = key.iter().map(|column| column.data_type().clone()).collect();
-    let keys = KeyEncoder::new(&types)?.encode(&key)?;
-    let rows = keys.hashes().iter().enumerate();
-    let own = rows.filter(|(_, hash)| owner(key_group(**hash), tasks) == task);
-    let own: Vec<u32> = own.map(|(row, _)| row as u32).collect();
-    batch.take(&UInt32Array::from(own))
-}
-
-/// What holds for both.
-fn least(a: TaskRecord, b: TaskRecord) -> TaskRecord {
-    let min = |a: Vec<i64>, b: Vec<i64>| -> Vec<i64> {
-        a.into_iter().zip(b).map(|(a, b)| a.min(b)).collect()
-    };
-    TaskRecord {
-        leaves: min(a.leaves, b.leaves),
-        nodes: a.nodes.into_iter().zip(b.nodes).map(|(a, b)| min(a, b)).collect(),
-        output: a.output.zip(b.output).map(|(a, b)| a.min(b)),
-        splits: Vec::new(),
     }
 }

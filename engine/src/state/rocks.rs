@@ -158,7 +158,7 @@ impl StateBackend for RocksBackend {
         }
         let mut options = WriteOptions::default();
         options.set_sync(true);
-        self.db.write_opt(&batch, &options).map_err(|error| self.error("writing to", &error))
+        self.db.write_opt(batch, &options).map_err(|error| self.error("writing to", &error))
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -130,11 +130,6 @@ impl SourceRoot {
         self.runner.offsets()
     }
 
-    /// Goes on where a checkpoint stood: what readers know already is not said again.
-    pub(crate) fn resume(&mut self, watermark: Watermark) {
-        self.watermark = watermark;
-    }
-
     /// Reads these columns (and what the event time needs) from here on.
     pub(crate) fn read_columns(&mut self, wanted: impl IntoIterator<Item = usize>) {
         let mut columns: Vec<usize> = self.runner.projection().to_vec();

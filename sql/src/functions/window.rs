@@ -23,6 +23,7 @@ use datafusion_expr::{
     Volatility,
 };
 
+pub(crate) mod session;
 mod span;
 
 #[cfg(test)]
@@ -110,15 +111,7 @@ impl ScalarUDFImpl for WindowFunction {
         if arg_types.len() < least + 1 || arg_types.len() > most + 1 {
             return plan_err!("{} takes a timestamp and {least} to {most} intervals", self.name());
         }
-        let time = match &arg_types[0] {
-            DataType::Timestamp(_, zone) => {
-                DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
-            }
-            DataType::Date32 | DataType::Date64 | DataType::Null => {
-                DataType::Timestamp(TimeUnit::Microsecond, None)
-            }
-            other => return plan_err!("a window's time column must be a timestamp, not {other}"),
-        };
+        let time = time_type(&arg_types[0])?;
         let interval = DataType::Interval(IntervalUnit::MonthDayNano);
         Ok(std::iter::once(time).chain(arg_types[1..].iter().map(|_| interval.clone())).collect())
     }
@@ -146,6 +139,19 @@ impl ScalarUDFImpl for WindowFunction {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
         }
         Ok(ColumnarValue::Array(result))
+    }
+}
+
+/// The type that a window's time column is cast to.
+fn time_type(given: &DataType) -> Result<DataType> {
+    match given {
+        DataType::Timestamp(_, zone) => {
+            Ok(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
+        DataType::Date32 | DataType::Date64 | DataType::Null => {
+            Ok(DataType::Timestamp(TimeUnit::Microsecond, None))
+        }
+        other => plan_err!("a window's time column must be a timestamp, not {other}"),
     }
 }
 

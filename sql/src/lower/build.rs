@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arrow::datatypes::Schema;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use millstream_engine::plan::{
-    Expr, FilterProject, PlanNode, Properties, RankFunction, StreamPlan, TopN,
+    Expr, FilterProject, PlanNode, Properties, RankFunction, SessionWindow, StreamPlan, TopN,
 };
 
 use crate::error::Result;
-use crate::expr::{all_columns, column_of, count_columns, replace_columns};
+use crate::expr::{all_columns, column, column_of, count_columns, replace_columns};
 use crate::functions::window::gives_window_end;
 
 /// Keeps rows that satisfy a predicate.
@@ -80,9 +80,13 @@ pub(super) fn filter_project(
     predicate: Option<Expr>,
     exprs: Option<Vec<(Expr, String)>>,
 ) -> Result<StreamPlan> {
-    let input = match &exprs {
-        Some(exprs) => without_unread_rank(input, predicate.as_ref(), exprs)?,
-        None => input,
+    let (input, predicate, exprs) = match exprs {
+        Some(exprs) => {
+            let input = without_unread_rank(input, predicate.as_ref(), &exprs)?;
+            let (input, predicate, exprs) = without_unread_columns(input, predicate, exprs)?;
+            (input, predicate, Some(exprs))
+        }
+        None => (input, predicate, None),
     };
     let bounded = exprs.as_ref().map(|exprs| {
         let bounded = |(expr, _): &(Expr, String)| bounded_by_watermark(expr, &input.properties);
@@ -163,4 +167,37 @@ fn drop_rank(input: &StreamPlan, top_n: &TopN) -> StreamPlan {
         return below;
     }
     below.top_n(TopN { rank: None, ..top_n.clone() })
+}
+
+/// A session window need not give (and hold) columns that nothing above reads.
+fn without_unread_columns(
+    input: StreamPlan,
+    predicate: Option<Expr>,
+    exprs: Vec<(Expr, String)>,
+) -> Result<(StreamPlan, Option<Expr>, Vec<(Expr, String)>)> {
+    let PlanNode::SessionWindow(session) = &input.node else {
+        return Ok((input, predicate, exprs));
+    };
+    let mut reads = vec![0; input.schema.fields().len()];
+    exprs.iter().for_each(|(expr, _)| count_columns(expr, &mut reads));
+    predicate.iter().for_each(|expr| count_columns(expr, &mut reads));
+    let width = session.columns.len();
+    let kept = (0..width).filter(|&column| reads[column] > 0).collect::<Vec<_>>();
+    if kept.len() == width {
+        return Ok((input, predicate, exprs));
+    }
+    let columns = kept.iter().map(|&column| session.columns[column]).collect();
+    let narrow = SessionWindow { columns, ..session.clone() };
+    let names = [width, width + 1].map(|column| input.schema.field(column).name().clone());
+    let narrow = input.inputs[0].clone().session_window(narrow, &names[0], &names[1]);
+    let place = |column: usize| match column.checked_sub(width) {
+        Some(border) => Some(kept.len() + border),
+        None => kept.iter().position(|&kept| kept == column),
+    };
+    let moved =
+        |expr: Expr| replace_columns(expr, &|old| Some(column(&narrow.schema, place(old)?)));
+    let predicate = predicate.map(moved).transpose()?;
+    let exprs = exprs.into_iter().map(|(expr, name)| Ok((moved(expr)?, name)));
+    let exprs = exprs.collect::<Result<Vec<_>>>()?;
+    Ok((narrow, predicate, exprs))
 }

@@ -3,7 +3,7 @@
 //! Late rows are dropped where the window's end first appears, so below all aggregates; results are held back above the
 //! uppermost one.
 
-use millstream_engine::plan::{FilterProject, PlanNode, StreamPlan};
+use millstream_engine::plan::{FilterProject, PlanNode, SessionWindow, StreamPlan};
 
 use super::build;
 use crate::error::{Result, SqlError};
@@ -24,7 +24,8 @@ pub(super) fn emit_on_close(plan: StreamPlan) -> Result<StreamPlan> {
                 return Err(no_window());
             };
             let input = drop_late(input, aggregate.group[place])?;
-            let mut plan = input.aggregate(aggregate.group, aggregate.calls);
+            let plan = input.aggregate(aggregate.group, aggregate.calls);
+            let mut plan = plan.forgetting_closed(place);
             plan.schema = schema;
             Ok(plan.emit_on_close(place))
         }
@@ -44,7 +45,7 @@ pub(super) fn emit_on_close(plan: StreamPlan) -> Result<StreamPlan> {
 fn no_window() -> SqlError {
     SqlError::new("0A000", "EMIT ON WINDOW CLOSE needs an aggregate or Top-N by window_end")
         .with_hint(
-            "Group by window_end of TUMBLE, HOP or CUMULATE over a time column with a WATERMARK, \
+            "Group by window_end of TUMBLE, HOP, CUMULATE or SESSION over a time column with a WATERMARK, \
          with nothing but filters and projections above.",
         )
 }
@@ -70,9 +71,17 @@ fn drop_late(plan: StreamPlan, column: usize) -> Result<StreamPlan> {
             None => None,
             Some(&below) => {
                 let input = drop_late(plan.inputs[0].clone(), below)?;
-                Some(input.aggregate(aggregate.group.clone(), aggregate.calls.clone()))
+                let plan = input.aggregate(aggregate.group.clone(), aggregate.calls.clone());
+                Some(plan.forgetting_closed(column))
             }
         },
+        // It knows itself which rows are late, and gives nothing that is not final.
+        PlanNode::SessionWindow(session) if column == session.columns.len() + 1 => {
+            let schema = &plan.schema;
+            let [start, end] = [column - 1, column].map(|place| schema.field(place).name().clone());
+            let session = SessionWindow { on_close: true, ..session.clone() };
+            Some(plan.inputs[0].clone().session_window(session, &start, &end))
+        }
         PlanNode::TopN(top_n) => {
             Some(drop_late(plan.inputs[0].clone(), column)?.top_n(top_n.clone()))
         }

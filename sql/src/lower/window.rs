@@ -1,18 +1,23 @@
 //! OVER: row_number, rank and dense_rank are Top-N with a rank column; with a bound on the rank above, a bounded one.
+//! The borders of sessions are the columns of a SessionWindow.
 
 use std::sync::Arc;
 
 use datafusion_expr::expr::WindowFunction;
 use datafusion_expr::{Expr, Window, WindowFunctionDefinition};
-use millstream_engine::plan::{RankFunction, StreamPlan, TopN};
+use millstream_engine::plan::{RankFunction, SessionWindow, StreamPlan, TopN};
 
 use super::top_n::{with_columns, with_order};
 use super::{Bound, Hint, Lowering, build};
 use crate::error::{Result, SqlError};
+use crate::functions::window::session::{Border, gap_us};
 
 impl Lowering<'_> {
     pub(super) fn window(&self, node: &Window, hint: Option<&Hint>) -> Result<StreamPlan> {
         let mut plan = self.node(&node.input, None)?;
+        if node.window_expr.iter().any(|expr| session_border(expr).is_some()) {
+            return session_window(plan, node);
+        }
         let width = plan.schema.fields().len();
         let bounded = hint.and_then(|hint| match hint.bound {
             Bound::Rank { column, first, last } => (width..width + node.window_expr.len())
@@ -54,6 +59,51 @@ impl Lowering<'_> {
         let in_place = columns.iter().copied().eq(0..plan.schema.fields().len());
         if in_place { Ok(plan) } else { build::select(plan, &columns) }
     }
+}
+
+/// The border of its session that an expression gives each row.
+fn session_border(expr: &Expr) -> Option<(Border, &WindowFunction)> {
+    match expr {
+        Expr::Alias(alias) => session_border(&alias.expr),
+        Expr::WindowFunction(over) => Some((Border::of(over.fun.name())?, over)),
+        _ => None,
+    }
+}
+
+fn session_window(input: StreamPlan, node: &Window) -> Result<StreamPlan> {
+    let borders = node.window_expr.iter().map(session_border).collect::<Option<Vec<_>>>();
+    let borders = borders.unwrap_or_default();
+    let over = |place: usize| borders.get(place).map(|(_, over)| &over.params);
+    let same = |place: usize| {
+        over(place).zip(over(0)).is_some_and(|(params, first)| {
+            (&params.args, &params.partition_by) == (&first.args, &first.partition_by)
+        })
+    };
+    let Some(params) = over(0).filter(|_| (1..borders.len()).all(same)) else {
+        return Err(SqlError::unsupported("sessions beside other window functions in one SELECT"));
+    };
+    let [time, Expr::Literal(gap, _)] = params.args.as_slice() else {
+        return Err(SqlError::unsupported("a session's gap that is not a constant"));
+    };
+    let (schema, width) = (node.input.schema(), input.schema.fields().len());
+    let keys = std::iter::once(time).chain(&params.partition_by).collect::<Vec<_>>();
+    let (input, columns) = with_columns(input, &keys, schema)?;
+    let mut partition = columns[1..].to_vec();
+    partition.sort_unstable();
+    partition.dedup();
+    let session = SessionWindow {
+        partition,
+        time: columns[0],
+        gap_us: gap_us(gap)?,
+        columns: (0..width).collect(),
+        on_close: false,
+    };
+    let plan = input.session_window(session, "window_start", "window_end");
+    let shown = borders.iter().map(|(border, _)| match border {
+        Border::Start => width,
+        Border::End => width + 1,
+    });
+    build::select(plan, &(0..width).chain(shown).collect::<Vec<_>>())
 }
 
 fn rank_function(expr: &Expr) -> Result<(RankFunction, &WindowFunction)> {

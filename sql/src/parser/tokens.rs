@@ -54,6 +54,12 @@ pub(super) fn preprocess(
         if is_word(&token, "TABLE") && next_is_word && after_window_call(&kept) {
             continue;
         }
+        if is_word(&token, "PARTITION")
+            && let Some(by) = rest.next_if(|next| is_word(next, "BY") && in_session_call(&kept))
+        {
+            kept.extend(partition_argument(&token, &by));
+            continue;
+        }
         buffer.push(token);
         kept.append(&mut buffer);
     }
@@ -95,6 +101,30 @@ fn after_window_call(before: &[TokenWithSpan]) -> bool {
     };
     let function = WINDOW_FUNCTIONS.iter().any(|name| is_word(function, name));
     named_argument || (open.token == Token::LParen && function)
+}
+
+/// Whether the next token would stand in the arguments of SESSION itself.
+fn in_session_call(before: &[TokenWithSpan]) -> bool {
+    let mut depth = 0;
+    for (at, token) in before.iter().enumerate().rev() {
+        match token.token {
+            Token::RParen => depth += 1,
+            Token::LParen if depth == 0 => return at > 0 && is_word(&before[at - 1], "SESSION"),
+            Token::LParen => depth -= 1,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// `SESSION(t PARTITION BY k, ...)` as `SESSION(t, partition_by => k, ...)`.
+fn partition_argument(partition: &TokenWithSpan, by: &TokenWithSpan) -> [TokenWithSpan; 3] {
+    let spanned = |token: Token, of: &TokenWithSpan| TokenWithSpan { token, span: of.span };
+    [
+        spanned(Token::Comma, partition),
+        spanned(Token::make_word("partition_by", None), partition),
+        spanned(Token::RArrow, by),
+    ]
 }
 
 /// Finds `EMIT ...` and cuts it out. A query that names a column `emit` is left alone.

@@ -53,6 +53,38 @@ fn windows_in_sub_queries_and_over_them() {
 }
 
 #[test]
+fn sessions() {
+    let by = |partition: &str| {
+        let over = format!("OVER ({partition}ORDER BY ts)");
+        format!(
+            "SELECT * FROM (SELECT *, session_start(ts, INTERVAL '1 s') {over} AS window_start, \
+             session_end(ts, INTERVAL '1 s') {over} AS window_end FROM s WHERE ts IS NOT NULL)"
+        )
+    };
+    assert_eq!(rewritten("SELECT * FROM SESSION(s, ts, INTERVAL '1 s')"), by(""));
+    for keys in ["k", "(k)", "k, l", "(k, l)"] {
+        let sql = format!("SELECT * FROM SESSION(s, partition_by => {keys}, ts, INTERVAL '1 s')");
+        let partition = keys.trim_matches(['(', ')']);
+        assert_eq!(rewritten(&sql), by(&format!("PARTITION BY {partition} ")), "{keys}");
+    }
+}
+
+#[test]
+fn group_by_session() {
+    assert_eq!(
+        rewritten(
+            "SELECT k, SESSION_END(ts, INTERVAL '1 s') FROM s AS a WHERE v > 1 OR v < 0 \
+             GROUP BY k, SESSION(ts, INTERVAL '1 s')"
+        ),
+        "SELECT k, __session_end AS session_end FROM (SELECT *, \
+         session_start(ts, INTERVAL '1 s') OVER (PARTITION BY k ORDER BY ts) AS __session_start, \
+         session_end(ts, INTERVAL '1 s') OVER (PARTITION BY k ORDER BY ts) AS __session_end \
+         FROM s AS a WHERE (v > 1 OR v < 0) AND ts IS NOT NULL) AS a \
+         GROUP BY k, __session_start, __session_end"
+    );
+}
+
+#[test]
 fn fetch() {
     assert_eq!(rewritten("SELECT a FROM t FETCH FIRST ROW ONLY"), "SELECT a FROM t LIMIT 1");
     assert_eq!(
@@ -68,8 +100,12 @@ fn fetch() {
 #[test]
 fn refused() {
     assert_eq!(
-        rewritten("SELECT * FROM SESSION(s, ts, INTERVAL '1 minute')"),
-        "0A000 the window function SESSION is not supported yet"
+        rewritten("SELECT * FROM SESSION(s, ts)"),
+        "42883 invalid arguments of the window function SESSION"
+    );
+    assert_eq!(
+        rewritten("SELECT count(*) FROM s JOIN r USING (a) GROUP BY SESSION(ts, INTERVAL '1 s')"),
+        "0A000 GROUP BY SESSION over more than one table is not supported yet"
     );
     assert_eq!(
         rewritten("SELECT * FROM HOP(s, ts, INTERVAL '1 minute')"),

@@ -1,4 +1,4 @@
-//! `TUMBLE(...)`, `HOP(...)` and `CUMULATE(...)` in FROM, in RisingWave's and in Flink's spelling.
+//! `TUMBLE(...)`, `HOP(...)`, `CUMULATE(...)` and `SESSION(...)` in FROM, in RisingWave's and in Flink's spelling.
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Query, TableAlias,
@@ -95,17 +95,21 @@ struct Arguments {
     descriptor: bool,
     intervals: Vec<String>,
     offset: Option<String>,
+    /// Sessions are those of each combination of these.
+    partition: Vec<String>,
 }
 
 impl Arguments {
     fn new(kind: Kind, args: &[FunctionArg]) -> Result<Self> {
-        if kind == Kind::Session {
-            return Err(SqlError::unsupported("the window function SESSION"));
-        }
-        let names = ["DATA", "TIMECOL"].iter().chain(kind.intervals()).chain(&["OFFSET"]);
+        let (partition, args) = match kind {
+            Kind::Session => take_partition(args)?,
+            _ => (vec![], args.iter().collect()),
+        };
+        let offset: &[&str] = if kind == Kind::Session { &[] } else { &["OFFSET"] };
+        let names = ["DATA", "TIMECOL"].iter().chain(kind.intervals()).chain(offset);
         let names = names.copied().collect::<Vec<_>>();
         let mut values: Vec<Option<&Expr>> = vec![None; names.len()];
-        for (position, arg) in args.iter().enumerate() {
+        for (position, arg) in args.into_iter().enumerate() {
             let (place, value) = match arg {
                 FunctionArg::Unnamed(value) => (Some(position), value),
                 FunctionArg::Named { name, arg, .. } => {
@@ -123,14 +127,19 @@ impl Arguments {
         }
         let required = |place: usize| values[place].ok_or_else(|| usage(kind));
         let (time, descriptor) = time_column(required(1)?).ok_or_else(|| usage(kind))?;
-        let intervals = (2..names.len() - 1).map(|place| Ok(required(place)?.to_string()));
+        let intervals =
+            (2..2 + kind.intervals().len()).map(|place| Ok(required(place)?.to_string()));
         Ok(Self {
             kind,
             table: table(required(0)?).ok_or_else(|| usage(kind))?,
             time,
             descriptor,
             intervals: intervals.collect::<Result<_>>()?,
-            offset: values[names.len() - 1].map(ToString::to_string),
+            offset: names.iter().zip(&values).find_map(|(name, value)| match *name {
+                "OFFSET" => value.map(ToString::to_string),
+                _ => None,
+            }),
+            partition,
         })
     }
 
@@ -160,7 +169,15 @@ impl Arguments {
                      unnest(hop_ends({time}, {step}, {size}{offset})) AS {LIST_END} FROM {table})"
                 )
             }
-            Kind::Cumulate | Kind::Session => {
+            Kind::Session => {
+                let (start, end) = session_borders(time, size, &self.partition);
+                let window_time = window_time.replace("{end}", &end);
+                format!(
+                    "SELECT *, {start} AS window_start, {end} AS window_end{window_time} \
+                     FROM {table} WHERE {time} IS NOT NULL"
+                )
+            }
+            Kind::Cumulate => {
                 let step = &self.intervals[0];
                 let window_time = window_time.replace("{end}", LIST_END);
                 format!(
@@ -170,13 +187,64 @@ impl Arguments {
                 )
             }
         };
-        let parsed = Parser::new(&GenericDialect {}).try_with_sql(&sql);
-        let query = parsed.and_then(|mut parser| parser.parse_query());
-        query.map(|query| *query).map_err(|error| {
-            SqlError::new("42601", format!("invalid arguments of {}", self.kind.name()))
-                .with_detail(error.to_string())
-        })
+        parse_query(&sql, self.kind.name())
     }
+}
+
+/// Parses a query that was put together from a window's arguments.
+pub(super) fn parse_query(sql: &str, window: &str) -> Result<Query> {
+    let parsed = Parser::new(&GenericDialect {}).try_with_sql(sql);
+    let query = parsed.and_then(|mut parser| parser.parse_query());
+    query.map(|query| *query).map_err(|error| {
+        SqlError::new("42601", format!("invalid arguments of {window}"))
+            .with_detail(error.to_string())
+    })
+}
+
+/// Start and end of a row's session, as SQL.
+pub(super) fn session_borders(time: &str, gap: &str, partition: &[String]) -> (String, String) {
+    let by = match partition {
+        [] => String::new(),
+        keys => format!("PARTITION BY {} ", keys.join(", ")),
+    };
+    let border = |name: &str| format!("{name}({time}, {gap}) OVER ({by}ORDER BY {time})");
+    (border("session_start"), border("session_end"))
+}
+
+/// The partition keys of SESSION, and its other arguments. What follows the first key is a key too, as long as two
+/// arguments are left for the time column and the gap.
+fn take_partition(args: &[FunctionArg]) -> Result<(Vec<String>, Vec<&FunctionArg>)> {
+    let key = |arg: &FunctionArg| match arg {
+        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(key), .. }
+            if name.value == "partition_by" =>
+        {
+            Some(key.clone())
+        }
+        FunctionArg::ExprNamed { name, arg: FunctionArgExpr::Expr(key), .. }
+            if name.to_string() == "partition_by" =>
+        {
+            Some(key.clone())
+        }
+        _ => None,
+    };
+    let Some((place, first)) =
+        args.iter().enumerate().find_map(|(place, arg)| Some((place, key(arg)?)))
+    else {
+        return Ok((vec![], args.iter().collect()));
+    };
+    let mut keys = match first {
+        Expr::Tuple(keys) => keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        Expr::Nested(key) => vec![key.to_string()],
+        key => vec![key.to_string()],
+    };
+    let rest = place + 1..args.len().saturating_sub(2).max(place + 1);
+    for arg in &args[rest.clone()] {
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(key)) = arg else {
+            return Err(usage(Kind::Session));
+        };
+        keys.push(key.to_string());
+    }
+    Ok((keys, args[..place].iter().chain(&args[rest.end..]).collect()))
 }
 
 /// Name of the column of window ends before it gets its own.
@@ -184,6 +252,10 @@ const LIST_END: &str = "__window_end";
 
 fn usage(kind: Kind) -> SqlError {
     let intervals = kind.intervals().join(", ").to_lowercase();
+    if kind == Kind::Session {
+        return SqlError::new("42883", "invalid arguments of the window function SESSION")
+            .with_hint("Write SESSION(table [PARTITION BY keys], time column, gap).");
+    }
     SqlError::new("42883", format!("invalid arguments of the window function {}", kind.name()))
         .with_hint(format!("Write {}(table, time column, {intervals} [, offset]).", kind.name()))
 }

@@ -17,9 +17,13 @@ use crate::time::Epoch;
 
 use run::{APPENDS, CHANGES, Call, Run, column, count_star, lines, schema_of};
 
+mod closing;
 mod random;
+mod restart;
 mod run;
 mod speed;
+mod twin;
+mod windows;
 
 #[test]
 fn groups_come_change_and_go() {
@@ -107,7 +111,7 @@ fn the_only_group_is_there_over_nothing() {
 #[test]
 fn tasks_without_the_only_group_stay_silent() {
     let schema = schema_of("v: i64");
-    let plan = Aggregate { group: vec![], calls: vec![count_star().build(&schema)] };
+    let plan = Aggregate { group: vec![], calls: vec![count_star().build(&schema)], closes: None };
     let output = Arc::new(Schema::new(vec![Field::new("count", DataType::Int64, false)]));
     let mut operator = build(&plan, &schema, &output, false, false).unwrap();
     let mut out = Output::default();
@@ -336,7 +340,7 @@ fn large_epochs_are_emitted_in_parts() {
 fn a_function_that_cannot_be_is_refused() {
     let schema = schema_of("v: i64");
     let call = Call::new("pg_mode", &[column(&schema, "v")]).build(&schema);
-    let plan = Aggregate { group: vec![], calls: vec![call] };
+    let plan = Aggregate { group: vec![], calls: vec![call], closes: None };
     let output = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, true)]));
     let refused = build(&plan, &schema, &output, false, true).err().unwrap();
     assert!(matches!(refused, crate::error::EngineError::Unsupported(_)), "{refused}");

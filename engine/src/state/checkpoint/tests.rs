@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::super::layout::{BlockRecord, TableKey, TaskRecord};
 use super::super::log::Log;
-use super::super::restore::{Deal, Place, Saved};
+use super::super::redeal::{Deal, Dealt};
+use super::super::restore::Saved;
 use super::super::{MemoryBackend, Placement, StateBackend, StateKind, StateTable};
 use super::*;
 use crate::sink::Guarantee;
@@ -85,12 +86,10 @@ impl Fixture {
         self.writer.write(&request).expect("written");
     }
 
-    /// The table's contents as a new process reads them, for one of so many tasks.
-    fn contents(&self, task: usize, tasks: usize) -> Vec<String> {
+    /// The table's contents as a new process reads them, for one of the tasks.
+    fn contents(&self, task: u16) -> Vec<String> {
         let saved = Saved::load(Arc::clone(&self.backend) as _).expect("loaded");
         assert_eq!(saved.epoch(), Epoch(self.epoch));
-        let place = Place { relation: RELATION, fragment: 0, task, tasks };
-        let deal = Deal::Hash(vec![0]);
         let mut rows = Vec::new();
         let give = &mut |batch: ChangeBatch| {
             for row in 0..batch.num_rows() {
@@ -99,9 +98,17 @@ impl Fixture {
             }
             Ok(())
         };
-        saved.read(place, 3, 0, &self.table.kind, &deal, give).expect("read");
+        let key = TableKey { relation: RELATION, fragment: 0, node: 3, table: 0, task };
+        saved.read(&key, &self.table.kind, give).expect("read");
         rows.sort();
         rows
+    }
+
+    fn redeal(&mut self, tasks: u16) {
+        let (kind, deal) = (self.table.kind.clone(), Deal::Hash(vec![0]));
+        let table = Dealt { fragment: 0, node: 3, table: 0, kind, deal };
+        let job = JobRecord { fingerprint: 1, tasks: vec![tasks] };
+        self.writer.redeal(RELATION, &[table], &job).expect("dealt out");
     }
 
     fn blocks(&self) -> usize {
@@ -126,7 +133,7 @@ fn a_bag_survives_many_checkpoints_and_merges() {
         while fixture.writer.merge().expect("merged") {}
         assert!(fixture.blocks() < 24, "{} blocks", fixture.blocks());
     }
-    let mut all = fixture.contents(0, 1);
+    let mut all = fixture.contents(0);
     // Weights of equal rows may come in one or in parts.
     let last = all.iter().position(|row| row == "+1 99 | 1").expect("the last row");
     all.remove(last);
@@ -167,10 +174,13 @@ fn the_newest_row_of_a_key_holds_and_is_dealt_out_once() {
     let mut wanted: Vec<String> =
         (0..20).map(|key| format!("+1 {key} | {}", newest(key))).collect();
     wanted.sort();
-    assert_eq!(fixture.contents(0, 1), wanted);
-    let mut dealt: Vec<String> = (0..3).flat_map(|task| fixture.contents(task, 3)).collect();
+    assert_eq!(fixture.contents(0), wanted);
+    fixture.redeal(3);
+    let mut dealt: Vec<String> = (0..3).flat_map(|task| fixture.contents(task)).collect();
     dealt.sort();
     assert_eq!(dealt, wanted, "each row goes to one of three tasks");
+    fixture.redeal(1);
+    assert_eq!(fixture.contents(0), wanted, "and back");
 }
 
 #[test]

@@ -65,6 +65,25 @@ fn cumulating() {
 }
 
 #[test]
+fn sessions() {
+    let borders = |order: &str| {
+        run(&format!(
+            "SELECT s, session_start(s, INTERVAL '10 seconds') OVER ({order}), \
+             session_end(s, INTERVAL '10 seconds') OVER ({order}) \
+             FROM (VALUES (TIMESTAMP '2024-01-01 00:00:09'), (NULL), (TIMESTAMP '2024-01-01 00:00:00'), \
+             (TIMESTAMP '2024-01-01 00:00:19')) AS t (s) ORDER BY s"
+        ))
+    };
+    // 9 seconds apart, then exactly 10.
+    let expected = "2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T00:00:19\n\
+                    2024-01-01T00:00:09|2024-01-01T00:00:00|2024-01-01T00:00:19\n\
+                    2024-01-01T00:00:19|2024-01-01T00:00:19|2024-01-01T00:00:29\nNULL|NULL|NULL";
+    assert_eq!(borders("ORDER BY s"), expected);
+    assert_eq!(borders("ORDER BY s DESC"), expected);
+    assert_eq!(borders(""), expected);
+}
+
+#[test]
 fn wrong_sizes_are_refused() {
     let run_size =
         |size: &str| run(&format!("SELECT tumble_start(TIMESTAMP '2024-01-01', {size})"));

@@ -86,6 +86,38 @@ fn group_window() {
 }
 
 #[test]
+fn session() {
+    check(
+        "SELECT bidder, window_end, max(price) AS m FROM SESSION(bid, partition_by => bidder, date_time, INTERVAL '10 seconds') GROUP BY bidder, window_start, window_end",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn session_all_columns() {
+    check(
+        "SELECT * FROM SESSION(bid, date_time, INTERVAL '10 seconds') AS w WHERE w.price > 5",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn group_session() {
+    check(
+        "SELECT bidder, count(*) AS n, SESSION_START(date_time, INTERVAL '10' SECOND) AS st FROM bid WHERE price > 1 GROUP BY bidder, SESSION(date_time, INTERVAL '10' SECOND)",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
+fn close_session() {
+    check_on_close(
+        "SELECT bidder, window_end, count(*) AS n FROM SESSION(bid, partition_by => bidder, date_time, INTERVAL '10 seconds') GROUP BY bidder, window_start, window_end",
+        expect![[r#""#]],
+    );
+}
+
+#[test]
 fn over_a_subquery() {
     check(
         "SELECT window_end, count(*) AS n FROM TUMBLE((SELECT * FROM bid WHERE price > 3), date_time, INTERVAL '1 minute') GROUP BY window_end",
@@ -170,7 +202,7 @@ fn close_without_window() {
         "SELECT auction, count(*) AS n FROM bid GROUP BY auction",
         expect![[r#"
             0A000 EMIT ON WINDOW CLOSE needs an aggregate or Top-N by window_end
-            HINT: Group by window_end of TUMBLE, HOP or CUMULATE over a time column with a WATERMARK, with nothing but filters and projections above.
+            HINT: Group by window_end of TUMBLE, HOP, CUMULATE or SESSION over a time column with a WATERMARK, with nothing but filters and projections above.
         "#]],
     );
 }
@@ -181,7 +213,7 @@ fn close_by_start_only() {
         "SELECT window_start, count(*) AS n FROM TUMBLE(bid, date_time, INTERVAL '10 seconds') GROUP BY window_start",
         expect![[r#"
             0A000 EMIT ON WINDOW CLOSE needs an aggregate or Top-N by window_end
-            HINT: Group by window_end of TUMBLE, HOP or CUMULATE over a time column with a WATERMARK, with nothing but filters and projections above.
+            HINT: Group by window_end of TUMBLE, HOP, CUMULATE or SESSION over a time column with a WATERMARK, with nothing but filters and projections above.
         "#]],
     );
 }

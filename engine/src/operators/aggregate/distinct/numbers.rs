@@ -58,6 +58,16 @@ impl Numbers {
         }
     }
 
+    /// Takes back those numbers of `gone` that are not in `kept`; for tables that do not tell what they hold.
+    pub(super) fn keep_only(&mut self, gone: &[u64], kept: impl Iterator<Item = u64>) {
+        let mut goes = vec![false; self.holders.len()];
+        gone.iter().for_each(|&number| goes[number as usize] = true);
+        kept.for_each(|number| goes[number as usize] = false);
+        for (number, _) in goes.iter().enumerate().filter(|(_, goes)| **goes) {
+            self.map.remove(number as u32);
+        }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.map.bytes() + self.holders.capacity() * 4
     }

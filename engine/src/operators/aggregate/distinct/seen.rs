@@ -1,5 +1,5 @@
 //! The table of values seen: open addressing with linear probing over 16-byte slots, so that a probe costs one cache
-//! line, and the probes of different rows overlap in the processor. Nothing is ever removed.
+//! line, and the probes of different rows overlap in the processor. Values leave only with their whole group.
 
 use super::super::fold::Ids;
 use crate::key::hash_fixed;
@@ -105,14 +105,34 @@ impl SeenTable {
         }
         let length = needed.next_power_of_two().max(SLOTS_MIN);
         let old = std::mem::replace(&mut self.slots, vec![Slot::default(); length]);
-        let mask = length - 1;
-        for slot in old.into_iter().filter(|slot| slot.calls != 0) {
-            let mut place = slot.hash() as usize & mask;
-            while self.slots[place].calls != 0 {
-                place = (place + 1) & mask;
-            }
-            self.slots[place] = slot;
+        old.into_iter().filter(|slot| slot.calls != 0).for_each(|slot| self.put(slot));
+    }
+
+    /// Forgets all values of some groups; gives them, each as often as there were groups with it.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(u32) -> bool) -> Vec<u64> {
+        let old = std::mem::take(&mut self.slots);
+        let (gone, kept): (Vec<Slot>, Vec<Slot>) =
+            old.into_iter().filter(|slot| slot.calls != 0).partition(|slot| is_gone(slot.group));
+        self.used = 0;
+        self.reserve(kept.len());
+        self.used = kept.len();
+        kept.into_iter().for_each(|slot| self.put(slot));
+        gone.into_iter().map(|slot| slot.value).collect()
+    }
+
+    /// The values of all groups.
+    pub(super) fn values(&self) -> impl Iterator<Item = u64> {
+        self.slots.iter().filter(|slot| slot.calls != 0).map(|slot| slot.value)
+    }
+
+    /// Puts a slot that is not there into its place.
+    fn put(&mut self, slot: Slot) {
+        let mask = self.slots.len() - 1;
+        let mut place = slot.hash() as usize & mask;
+        while self.slots[place].calls != 0 {
+            place = (place + 1) & mask;
         }
+        self.slots[place] = slot;
     }
 
     pub(super) fn bytes(&self) -> usize {

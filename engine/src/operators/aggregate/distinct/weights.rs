@@ -82,6 +82,21 @@ impl WeightTable {
         held
     }
 
+    /// Forgets all values of some groups; gives them, each as often as there were groups with it.
+    pub(super) fn forget(&mut self, width: usize, is_gone: impl Fn(u32) -> bool) -> Vec<u64> {
+        let mut gone = Vec::new();
+        self.entries.retain(|(pair, slot)| {
+            let stays = !is_gone(pair.group);
+            if !stays {
+                gone.push(pair.value);
+                self.free.push(*slot);
+                self.weights[*slot as usize * width..][..width].fill(0);
+            }
+            stays
+        });
+        gone
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.entries.capacity() * 25 + self.weights.capacity() * 8 + self.free.capacity() * 4
     }
