@@ -145,10 +145,15 @@ impl CheckpointWriter {
         }
         let tasks = self.tasks_of(request, &mut writes)?;
         let jobs = self.jobs_of(request, &mut writes)?;
+        // Each of a sink's tasks has its own.
+        let mut tokens: BTreeMap<RelationId, Vec<&[u8]>> = BTreeMap::new();
         for (relation, _, committables) in &request.prepared {
-            let tokens: Vec<&[u8]> = committables.iter().map(|token| &token.0[..]).collect();
+            let own = tokens.entry(*relation).or_default();
+            own.extend(committables.iter().map(|token| &token.0[..]));
+        }
+        for (relation, tokens) in tokens {
             let value = layout::encode(&tokens)?;
-            writes.push(Write::Put(Space::Meta, layout::committables(*relation), value));
+            writes.push(Write::Put(Space::Meta, layout::committables(relation), value));
         }
         let encode_us = micros(started);
         let started = Instant::now();

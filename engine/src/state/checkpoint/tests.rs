@@ -223,11 +223,16 @@ fn prepared_output_is_on_record_before_it_is_committed() {
     let mut request = fixture.request(&[]);
     let output = Arc::new(Output(Mutex::default()));
     let sink: Arc<dyn Sink> = Arc::clone(&output) as _;
-    request.prepared = vec![(RELATION, sink, vec![Committable(vec![1, 2])])];
+    // Of two tasks of the sink.
+    request.prepared = vec![
+        (RELATION, Arc::clone(&sink), vec![Committable(vec![1])]),
+        (RELATION, sink, vec![Committable(vec![2])]),
+    ];
     fixture.writer.write(&request).expect("written");
     assert!(output.0.lock().is_empty());
     let saved = Saved::load(Arc::clone(&fixture.backend) as _).expect("loaded");
-    assert_eq!(saved.prepared(RELATION).expect("tokens"), vec![Committable(vec![1, 2])]);
+    let both = vec![Committable(vec![1]), Committable(vec![2])];
+    assert_eq!(saved.prepared(RELATION).expect("tokens"), both);
     assert!(commit_sinks(&request.prepared).is_empty());
     assert_eq!(*output.0.lock(), vec![1, 2]);
 }
