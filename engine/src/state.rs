@@ -35,7 +35,7 @@ pub(crate) mod redeal;
 pub(crate) mod restore;
 mod rocks;
 
-pub use backend::{Space, StateBackend, Write};
+pub use backend::{Space, StateBackend, Visit, Write};
 pub use memory::MemoryBackend;
 pub use rocks::RocksBackend;
 

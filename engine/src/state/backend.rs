@@ -74,6 +74,9 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     end
 }
 
+/// Is given keys with their values, and says whether to go on.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'a;
+
 /// See the module's text.
 pub trait StateBackend: Send + Sync + fmt::Debug {
     /// Applies the writes in order, all or none, durable on return.
@@ -96,7 +99,7 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
         &self,
         space: Space,
         prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> Result<()>;
 
     /// Makes a copy of everything, at one moment, in a directory that must not exist yet.

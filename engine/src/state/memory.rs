@@ -6,7 +6,7 @@ use std::path::Path;
 
 use parking_lot::RwLock;
 
-use super::backend::{Space, StateBackend, Write};
+use super::backend::{Space, StateBackend, Visit, Write};
 use crate::error::{EngineError, Result};
 
 type Keys = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
@@ -48,7 +48,7 @@ impl StateBackend for MemoryBackend {
         &self,
         space: Space,
         prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> Result<()> {
         let keys = self.keys.read();
         let from = Bound::Included((space, prefix.to_vec()));

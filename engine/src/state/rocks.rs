@@ -14,7 +14,7 @@ use rocksdb::{
     WriteBatch, WriteOptions,
 };
 
-use super::backend::{Space, StateBackend, Write, prefix_end};
+use super::backend::{Space, StateBackend, Visit, Write, prefix_end};
 use crate::error::{EngineError, Result};
 
 /// Puts of state larger than this together go into a file of their own.
@@ -170,7 +170,7 @@ impl StateBackend for RocksBackend {
         &self,
         space: Space,
         prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> Result<()> {
         let mut options = ReadOptions::default();
         let end = prefix_end(prefix);
