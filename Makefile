@@ -6,10 +6,10 @@ CARGO_TEST_FLAGS ?=
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test bench fmt lint check doc clean
+.PHONY: help setup run build test test-crash bench fmt lint check doc clean
 
 help: ## List the commands
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
 setup: ## Install what the build and the tests need (idempotent)
 	@scripts/setup.sh
@@ -25,6 +25,9 @@ build: ## Build the release binary
 test: setup lint ## Format, lints, build, examples, all tests
 	cargo build --workspace --all-targets --locked
 	cargo test --workspace --locked $(CARGO_TEST_FLAGS)
+
+test-crash: setup ## Kill the program 200 times and compare: the long form of the crash test
+	MILLSTREAM_CRASH_KILLS=$${MILLSTREAM_CRASH_KILLS:-200} cargo test --workspace --locked --test it crash:: -- --nocapture
 
 bench: setup ## The benchmarks; results in benchmarks/RESULTS.md
 	cargo run --release --locked -p millstream-benchmarks -- nexmark $(BENCH_FLAGS)

@@ -11,6 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 mod config;
 mod demo;
 mod diagnostics;
+mod fail_points;
 mod output;
 mod progress;
 mod serve;
@@ -75,6 +76,7 @@ impl Failure {
 }
 
 pub(crate) fn main() -> ExitCode {
+    let _fail_points = fail_points::set_up();
     // The order of -c and -f among each other is known to the matches only.
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -41,7 +41,7 @@ struct Writes {
 }
 
 impl Database {
-    /// A new, empty database in memory.
+    /// A new, empty database in memory, which goes when it is closed.
     ///
     /// # Errors
     /// None yet; later versions may have some.
@@ -51,10 +51,10 @@ impl Database {
 
     /// The database of a directory, which is made if it is not there. One process at a time has it.
     ///
-    /// In this version the directory is only reserved: tables and views live in memory, and a warning says so.
+    /// Tables, views and all else are as they were when it was last open, whether it was closed or its process died.
     ///
     /// # Errors
-    /// `Locked` or `DataDirectory`, when the directory cannot be had.
+    /// `Locked` or `DataDirectory` when the directory cannot be had, `State` when what is in it cannot be read.
     pub async fn open(directory: impl Into<std::path::PathBuf>) -> Result<Self> {
         Self::builder().data_dir(directory).open().await
     }

@@ -32,6 +32,22 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The state in the data directory cannot be used: damaged, of a newer version, or not writable.
+    #[error("the database in {} cannot be opened: {source}", path.display())]
+    State {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// A savepoint cannot be opened or restored.
+    #[error("the savepoint {} cannot be used: {reason}", path.display())]
+    Savepoint {
+        /// Its directory.
+        path: PathBuf,
+        /// Why, with the file.
+        reason: String,
+    },
     /// The call does not fit the statement: `query` of something that gives no rows, for example.
     #[error("{0}")]
     Usage(String),

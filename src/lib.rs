@@ -18,7 +18,7 @@
 //! ```
 //!
 //! What it guarantees: a call that has returned is seen by every later one, in every dependent view; all relations of a
-//! query are read at one moment. What it is not, in this version: durable. A database lives in the memory of its process.
+//! query are read at one moment; with a data directory (`Database::open`) a write that has returned survives a crash.
 //!
 //! Architecture invariants: this crate wires the others together and holds no logic of streams, SQL or protocols. The
 //! command line (`src/main.rs`, `src/cli/`) uses this library and the server crate as any other program could.
@@ -34,6 +34,7 @@ mod error;
 #[cfg(test)]
 mod examples;
 mod lock;
+mod savepoints;
 mod session;
 mod subscription;
 

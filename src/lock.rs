@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-const LOCK_FILE: &str = "millstream.lock";
+pub(crate) const LOCK_FILE: &str = "millstream.lock";
 
 /// Held while a database is open.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::buffer::ScalarBuffer;
-use arrow::compute::{concat_batches, filter, filter_record_batch, take_record_batch};
+use arrow::compute::{concat_batches, filter, filter_record_batch, take, take_record_batch};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashTable;
@@ -183,6 +183,23 @@ impl ChangeBatch {
             all.into()
         });
         Ok(Self { rows, weights })
+    }
+
+    /// Each row as many times as its weight says: all weights are 1 or -1 then, and absent if none is negative.
+    pub fn unroll(&self) -> Result<Self> {
+        let Some(weights) = &self.weights else { return Ok(self.clone()) };
+        let copies = |(row, weight): (usize, &i64)| {
+            std::iter::repeat_n((row as u32, weight.signum()), weight.unsigned_abs() as usize)
+        };
+        let (indices, weights): (Vec<u32>, Vec<i64>) =
+            weights.iter().enumerate().flat_map(copies).unzip();
+        let options = RecordBatchOptions::new().with_row_count(Some(indices.len()));
+        let indices = UInt32Array::from(indices);
+        let columns = self.rows.columns().iter().map(|column| take(column, &indices, None));
+        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let rows = RecordBatch::try_new_with_options(self.rows.schema(), columns, &options)?;
+        let appends = weights.iter().all(|&weight| weight == 1);
+        Ok(Self { rows, weights: (!appends).then(|| weights.into()) })
     }
 
     /// Equal rows become one with the sum of their weights; sums of zero go. Keeps the order of first appearance.

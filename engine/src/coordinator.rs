@@ -41,6 +41,8 @@ pub(crate) enum Input {
     Acknowledged { job: RelationId, root: usize, epoch: Epoch },
     /// One of a job's scans has ended before this epoch's barrier.
     Hydrated { job: RelationId, epoch: Epoch },
+    /// The checkpoint on its way is durable, or the database has recovered: there may be another.
+    Durable,
 }
 
 /// What is to be done.
@@ -82,6 +84,9 @@ pub(crate) struct Coordinator {
     checkpoint: bool,
     /// Data has passed since the last checkpoint barrier.
     uncommitted: bool,
+    /// Checkpoints are written: no barrier for the next one while one is on its way.
+    durable: bool,
+    checkpointing: bool,
     jobs: BTreeMap<RelationId, JobState>,
 }
 
@@ -98,8 +103,29 @@ impl Coordinator {
             urgent: false,
             checkpoint: false,
             uncommitted: false,
+            durable: false,
+            checkpointing: false,
             jobs: BTreeMap::new(),
         }
+    }
+
+    /// Goes on behind this epoch, with checkpoints that take their time. The first one waits for [`Input::Durable`]: until
+    /// the database has recovered, the log holds what no state contains.
+    pub(crate) fn durable(mut self, epoch: Epoch) -> Self {
+        (self.durable, self.checkpointing) = (true, true);
+        (self.injected, self.published) = (epoch, epoch);
+        self
+    }
+
+    /// Jobs whose state at this checkpoint is their whole state.
+    pub(crate) fn complete_at(&self, epoch: Epoch) -> Vec<RelationId> {
+        let complete = self.jobs.iter().filter(|(_, job)| job.active && job.hydrated <= epoch);
+        complete.map(|(&id, _)| id).collect()
+    }
+
+    /// Whether the job is known.
+    pub(crate) fn knows(&self, job: RelationId) -> bool {
+        self.jobs.contains_key(&job)
     }
 
     /// A job that begins right behind the last injected barrier.
@@ -141,6 +167,7 @@ impl Coordinator {
             Input::Tick { drained: all } => drained = all,
             Input::Urgent => self.urgent = true,
             Input::Checkpoint => self.checkpoint = true,
+            Input::Durable => self.checkpointing = false,
             Input::Change => return self.inject(now),
             Input::Acknowledged { job, root, epoch } => {
                 if let Some(job) = self.jobs.get_mut(&job) {
@@ -169,7 +196,7 @@ impl Coordinator {
 
     fn is_due(&self, now: Millis, drained: bool) -> bool {
         let waited = now.saturating_sub(self.last_injection);
-        if self.urgent || self.checkpoint {
+        if self.urgent || (self.checkpoint && !self.checkpointing) {
             return self.in_flight() < 2;
         }
         let data = self.dirty && ((drained && waited >= SPACING_MS) || waited >= self.interval_ms);
@@ -179,21 +206,23 @@ impl Coordinator {
     }
 
     fn checkpoint_due(&self, now: Millis) -> bool {
-        now.saturating_sub(self.last_checkpoint) >= self.checkpoint_ms
+        let waited = now.saturating_sub(self.last_checkpoint);
+        !self.checkpointing && (self.checkpoint || waited >= self.checkpoint_ms)
     }
 
     fn inject(&mut self, now: Millis) -> Vec<Action> {
         self.injected = self.injected.next();
         self.last_injection = now;
-        let kind = if self.checkpoint || self.checkpoint_due(now) {
+        let kind = if self.checkpoint_due(now) {
             self.last_checkpoint = now;
-            self.uncommitted = false;
+            (self.uncommitted, self.checkpoint) = (false, false);
+            self.checkpointing = self.durable;
             BarrierKind::Checkpoint
         } else {
             self.uncommitted |= self.dirty;
             BarrierKind::Plain
         };
-        (self.dirty, self.urgent, self.checkpoint) = (false, false, false);
+        (self.dirty, self.urgent) = (false, false);
         let mut actions = vec![Action::Inject { epoch: self.injected, kind }];
         if !self.jobs.values().any(|job| job.active) {
             // Nobody has to pass it.

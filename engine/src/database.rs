@@ -26,14 +26,18 @@ use crate::source::{Offset, Runner, Turn};
 use crate::store::Snapshot;
 use crate::time::{Epoch, Watermark};
 
+mod checkpoints;
 mod driver;
+mod durable;
 pub(crate) mod events;
 pub(crate) mod job;
 mod launch;
+mod resume;
 pub(crate) mod subscribers;
 pub(crate) mod table;
 
 use driver::Driver;
+use durable::Durable;
 use events::{Change, Event, Events};
 use job::{Kind, Relation};
 use table::CommitState;
@@ -60,11 +64,12 @@ pub(crate) struct Inner {
     commits: Mutex<CommitState>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
+    durable: Option<Durable>,
 }
 
 impl Inner {
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        let (inner, receiver) = Self::assembled(config, SLICE);
+        let (inner, receiver) = Self::assembled(config, SLICE, None);
         let workers = inner.scheduler.spawn_workers(inner.config.parallelism.max(1));
         let mut threads = workers.expect("the system can start threads");
         threads.push(Driver::new(&inner).spawn(receiver));
@@ -73,21 +78,29 @@ impl Inner {
     }
 
     /// Everything but the threads: they, or a simulation, run it. `slice`: how long a task runs before others may.
-    fn assembled(config: EngineConfig, slice: Duration) -> (Arc<Self>, mpsc::Receiver<Event>) {
+    fn assembled(
+        config: EngineConfig,
+        slice: Duration,
+        durable: Option<Durable>,
+    ) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let (events, receiver) = Events::new();
-        let commits = CommitState { epoch: Epoch(1), ..CommitState::default() };
+        let start = durable.as_ref().map_or(Epoch(0), |durable| durable.start);
+        events.pause_sources(durable.is_some());
+        let log = durable.as_ref().map(|durable| Arc::clone(&durable.log));
+        let commits = CommitState { epoch: start.next(), log, ..CommitState::default() };
         let inner = Arc::new(Self {
             scheduler: Arc::default(),
             slice,
             events,
             errors: Arc::default(),
             ddl: Mutex::default(),
-            published: RwLock::new(Epoch(0)),
-            epochs: watch::channel(Epoch(0)).0,
+            published: RwLock::new(start),
+            epochs: watch::channel(start).0,
             registry: Mutex::default(),
             commits: Mutex::new(commits),
             threads: Mutex::default(),
             closed: AtomicBool::new(false),
+            durable,
             config,
         });
         (inner, receiver)
@@ -136,6 +149,9 @@ impl Inner {
     }
 
     fn begin_view(&self, spec: ViewSpec) -> Result<Answer> {
+        if self.saved().is_some() {
+            self.wait_inputs(&spec.plan.relations())?;
+        }
         self.submit(self.launch_plan(spec.id, spec.name, &spec.plan, None)?)
     }
 
@@ -146,6 +162,11 @@ impl Inner {
             return Err(EngineError::InvalidOption(what.to_string()));
         }
         let _ddl = self.ddl.lock();
+        if let Some(saved) = self.saved() {
+            // A crash may have come between the checkpoint and the commit of the output that belongs to it.
+            spec.sink.commit(&saved.prepared(spec.id)?)?;
+            self.wait_inputs(&spec.plan.relations())?;
+        }
         let change = self.launch_plan(spec.id, spec.name, &spec.plan, Some(spec.sink))?;
         answered(&self.submit(change)?)
     }
@@ -398,8 +419,15 @@ impl Inner {
         let epoch = self.commits.lock().epoch;
         self.events.send(Event::Checkpoint);
         let until = std::time::Instant::now() + CLOSE_WAIT;
-        while self.readable_epoch() < epoch && std::time::Instant::now() < until {
+        let reached = || match &self.durable {
+            None => self.readable_epoch(),
+            Some(durable) => durable.newest(),
+        };
+        while reached() < epoch && std::time::Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(durable) = &self.durable {
+            durable.close();
         }
         self.events.send(Event::Close);
         self.scheduler.stop();

@@ -4,6 +4,7 @@
 //! every dependent view from the epoch it returns (C4); definitions change as part of a barrier, without stopping data.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -16,6 +17,7 @@ use crate::errors::ErrorLog;
 use crate::plan::{Expr, Properties, RelationId, StreamPlan};
 use crate::sink::Sink;
 use crate::source::Source;
+use crate::state::StateBackend;
 use crate::store::Snapshot;
 use crate::time::Epoch;
 
@@ -107,6 +109,31 @@ pub struct Committed {
     pub deleted: u64,
     /// Rows inserted, by weight.
     pub inserted: u64,
+    /// Place in the log of table changes, for [`Engine::wait_durable`]; 0 without a log.
+    pub log_position: u64,
+}
+
+/// One completed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointInfo {
+    /// Counts up by one.
+    pub id: u64,
+    /// What it holds: the contents at this epoch.
+    pub epoch: Epoch,
+    /// When its barrier was sent, microseconds since 1970 (UTC).
+    pub started_us: i64,
+    /// From the barrier to the last acknowledgement, microseconds.
+    pub barrier_us: u64,
+    /// Encoding, and merging of older blocks, microseconds.
+    pub encode_us: u64,
+    /// Writing to the store until durable, microseconds.
+    pub write_us: u64,
+    /// Bytes of the changes that it wrote.
+    pub bytes_incremental: u64,
+    /// Bytes of all state that it refers to.
+    pub bytes_full: u64,
+    /// Rows of the changes that it wrote.
+    pub rows: u64,
 }
 
 /// Several relations at one epoch.
@@ -239,6 +266,90 @@ impl Engine {
     /// Starts worker threads and the coordinator.
     pub fn start(config: EngineConfig) -> Arc<Self> {
         Arc::new(Self { inner: crate::database::Inner::start(config) })
+    }
+
+    /// As [`Engine::start`], with durable state. If the backend holds a database, the engine waits in recovery: the caller
+    /// makes everything in [`Engine::definitions`] again, under the same identities and in the order of their dependencies,
+    /// by the usual methods (which then restore instead of filling), and calls [`Engine::finish_recovery`].
+    ///
+    /// # Errors
+    /// When the backend cannot be read.
+    pub fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { inner: crate::database::Inner::open(config, backend)? }))
+    }
+
+    /// Whether state is durable.
+    pub fn is_durable(&self) -> bool {
+        self.inner.is_durable()
+    }
+
+    /// What was saved by [`Engine::save_definition`], by key.
+    ///
+    /// # Errors
+    /// When the backend cannot be read.
+    pub fn definitions(&self) -> Result<Vec<(u64, Vec<u8>)>> {
+        self.inner.definitions()
+    }
+
+    /// Keeps a definition, durable on return. The engine does not look into it. Without durable state it does nothing.
+    /// Blocks on the disk.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save_definition(&self, key: u64, definition: Vec<u8>) -> Result<()> {
+        self.inner.save_definition(key, definition)
+    }
+
+    /// Forgets a definition, and the state of the relation of this identity if there is one; durable on return.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn delete_definition(&self, key: u64) -> Result<()> {
+        self.inner.delete_definition(key)
+    }
+
+    /// All definitions have been made again: replays the log of table changes, forgets state without definition, and lets
+    /// the sources run. On return every acknowledged write is readable.
+    ///
+    /// # Errors
+    /// When the log cannot be read or does not fit the tables.
+    pub fn finish_recovery(&self) -> Result<()> {
+        self.inner.finish_recovery()?;
+        self.inner.wait_replayed()
+    }
+
+    /// A relation that was there but cannot be made again: reads of it give this reason.
+    pub fn mark_failed(&self, id: RelationId, name: String, schema: SchemaRef, reason: String) {
+        self.inner.mark_failed(id, name, schema, reason);
+    }
+
+    /// Waits until what a commit wrote survives a crash.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub async fn wait_durable(&self, log_position: u64) -> Result<()> {
+        self.inner.wait_durable(log_position).await
+    }
+
+    /// Makes a checkpoint now and waits until it is durable. Gives its epoch.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn checkpoint(&self) -> Result<Epoch> {
+        self.inner.checkpoint().await
+    }
+
+    /// The newest completed checkpoints, oldest first.
+    pub fn checkpoints(&self) -> Vec<CheckpointInfo> {
+        self.inner.checkpoints()
+    }
+
+    /// A self-contained copy of the newest checkpoint and the log behind it in a new directory. Blocks on the disk.
+    ///
+    /// # Errors
+    /// `Unsupported` without a directory of its own; when it cannot be written.
+    pub fn copy_to(&self, directory: &Path) -> Result<()> {
+        self.inner.copy_to(directory)
     }
 
     /// The configuration it was started with.

@@ -21,6 +21,7 @@ pub mod operators;
 pub mod plan;
 pub mod sink;
 pub mod source;
+pub mod state;
 pub mod store;
 pub mod time;
 
@@ -35,9 +36,9 @@ mod task;
 pub use change_batch::ChangeBatch;
 pub use connector::{ConnectorCatalog, ConnectorInfo, Options};
 pub use engine::{
-    ChangeReceiver, Committed, ConsistentRead, Engine, EngineConfig, EpochChanges, JobInfo,
-    JobStatus, OnConflict, OperatorInfo, SinkSpec, SourceDefinition, Subscription, TableChange,
-    TableSpec, ViewSpec,
+    ChangeReceiver, CheckpointInfo, Committed, ConsistentRead, Engine, EngineConfig, EpochChanges,
+    JobInfo, JobStatus, OnConflict, OperatorInfo, SinkSpec, SourceDefinition, Subscription,
+    TableChange, TableSpec, ViewSpec,
 };
 pub use error::{EngineError, Fault, Result};
 pub use errors::{ErrorLog, RowError};

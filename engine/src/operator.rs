@@ -14,6 +14,7 @@ use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::errors::ErrorLog;
 use crate::message::Barrier;
+use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 /// A running, mutable operator: one partition of one plan node.
@@ -44,6 +45,48 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// What the operator keeps, table by table; the order is part of the stored form. Without tables there is no state.
+    fn state_tables(&self) -> Vec<StateTable> {
+        Vec::new()
+    }
+
+    /// A checkpoint barrier, after `on_barrier`: hands over what has changed in the tables since the last call. Called only
+    /// in durable databases (`Context::durable`); must cost no more than the changes do.
+    ///
+    /// # Errors
+    /// Any error fails the job.
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        let _ = delta;
+        Ok(())
+    }
+
+    /// Takes back state: called before any input, for each table in the order of `state_tables`, with batches that sum up
+    /// to its contents at the last checkpoint (of a keyed table: each key once, weights of 1; of a bag: weights above 0).
+    ///
+    /// # Errors
+    /// When the rows are not what the operator once handed over.
+    fn restore(&mut self, table: usize, rows: ChangeBatch) -> Result<()> {
+        let _ = rows;
+        Err(crate::error::EngineError::internal(format!("state for a table {table} not kept here")))
+    }
+
+    /// All state is there; `frontier` is where the input watermark stood. Nothing may be emitted: what the state implies
+    /// has been emitted before the checkpoint.
+    ///
+    /// # Errors
+    /// Any error fails the job.
+    fn restored(&mut self, frontier: Watermark) -> Result<()> {
+        let _ = frontier;
+        Ok(())
+    }
+
+    /// The column of a table, a timestamp, that says how long its rows are needed: the store may drop a row, unless NULL
+    /// stands there, once the input watermark is not before it. Rows that it still has may come back.
+    fn closing_column(&self, table: usize) -> Option<usize> {
+        let _ = table;
+        None
+    }
+
     /// Rows and bytes held as state, for metrics and `SHOW JOBS`.
     fn state_size(&self) -> StateSize {
         StateSize::default()
@@ -68,12 +111,19 @@ pub struct Context {
     pub job: Arc<str>,
     /// Late rows are counted here.
     pub late_rows: Arc<std::sync::atomic::AtomicU64>,
+    /// Whether checkpoints are made: if not, operators need not remember what has changed.
+    pub durable: bool,
 }
 
 impl Context {
     /// A context for tests and benchmarks: errors are collected in a log of its own.
     pub fn for_test() -> Self {
-        Self { errors: Arc::default(), job: "test".into(), late_rows: Arc::default() }
+        Self {
+            errors: Arc::default(),
+            job: "test".into(),
+            late_rows: Arc::default(),
+            durable: false,
+        }
     }
 }
 

@@ -6,6 +6,8 @@ pub(crate) mod eval;
 pub(crate) mod filter_project;
 pub(crate) mod join;
 pub(crate) mod late_filter;
+#[cfg(test)]
+pub(crate) mod restore_testing;
 pub(crate) mod row_store;
 pub(crate) mod session_window;
 pub(crate) mod set_operation;

@@ -20,6 +20,9 @@ use crate::operator::{Context, Emitted, Operator, Output};
 use crate::plan::RelationId;
 use crate::scheduler::{Run, Step};
 use crate::source::{Offset, Split};
+use crate::state::checkpoint::{NodeDelta, TaskDelta};
+use crate::state::layout::TaskRecord;
+use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 pub(crate) mod align;
@@ -76,6 +79,30 @@ pub(crate) struct Task {
     pub(crate) slice: Duration,
     /// The end of the backfill has been reported.
     pub(crate) hydrated: bool,
+    /// What checkpoints need to know, in durable databases.
+    pub(crate) durable: Option<Handover>,
+}
+
+/// What a task knows of itself for checkpoints.
+pub(crate) struct Handover {
+    pub(crate) fragment: u16,
+    pub(crate) task: u16,
+    /// Of each node.
+    pub(crate) tables: Vec<Arc<[StateTable]>>,
+    /// Of each node and table: another task hands it over.
+    pub(crate) elsewhere: Vec<Vec<bool>>,
+}
+
+impl Handover {
+    /// Of a task whose nodes keep nothing.
+    pub(crate) fn stateless(task: usize, nodes: usize) -> Self {
+        Self {
+            fragment: 0,
+            task: u16::try_from(task).unwrap_or(u16::MAX),
+            tables: vec![Vec::new().into(); nodes],
+            elsewhere: vec![Vec::new(); nodes],
+        }
+    }
 }
 
 impl Run for Task {
@@ -196,7 +223,8 @@ impl Task {
                 }
                 Emitted::Watermark(watermark) => {
                     let Node { operator, watermarks, frontier, .. } = &mut self.nodes[node];
-                    watermarks[input] = watermark;
+                    // One whose maximum begins anew after a restart says less than it once did.
+                    watermarks[input] = watermark.max(watermarks[input]);
                     let merged = watermarks.iter().copied().min().unwrap_or(Watermark::MIN);
                     if merged > *frontier {
                         *frontier = merged;
@@ -256,6 +284,9 @@ impl Task {
             }
             self.metrics.node(node).holds(self.nodes[node].operator.state_size());
         }
+        if barrier.kind == BarrierKind::Checkpoint {
+            self.hand_over(barrier)?;
+        }
         let offsets = self.source_offsets();
         let acknowledged = self.terminal.barrier(barrier, offsets)?;
         self.widen_source()?;
@@ -273,6 +304,78 @@ impl Task {
             self.events.send(Event::Acknowledged { job, root, epoch, committables });
         }
         Ok(barrier.stops(self.job))
+    }
+
+    /// A checkpoint: what has changed since the last one goes to the coordinator, before the barrier goes on. So when the
+    /// last task has acknowledged the barrier, everything has arrived.
+    fn hand_over(&mut self, barrier: &Barrier) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        let mut nodes = Vec::new();
+        for (node, tables) in durable.tables.iter().enumerate() {
+            if tables.is_empty() {
+                continue;
+            }
+            let mut delta = Delta::default();
+            self.nodes[node].operator.checkpoint(&mut delta)?;
+            delta.retain(|table| !durable.elsewhere[node][table]);
+            if !delta.is_empty() {
+                let node = u16::try_from(node).map_err(EngineError::internal)?;
+                nodes.push(NodeDelta { node, tables: Arc::clone(tables), delta });
+            }
+        }
+        let delta = TaskDelta {
+            relation: self.job,
+            fragment: durable.fragment,
+            task: durable.task,
+            nodes,
+            contents: self.terminal.take_handover(),
+            record: self.record(),
+        };
+        self.events.send(Event::Delta { epoch: barrier.epoch, delta: Box::new(delta) });
+        Ok(())
+    }
+
+    /// Where the task stands.
+    fn record(&mut self) -> TaskRecord {
+        let watermarks = |marks: &[Watermark]| marks.iter().map(|mark| mark.0).collect();
+        let splits = match self.lanes.first_mut() {
+            Some(Lane::Root(root)) => root.source().ok().map(|source| {
+                let splits = source.runner.progress();
+                splits.map(|(split, offset, mark)| (split.to_string(), offset.0, mark.0)).collect()
+            }),
+            _ => None,
+        };
+        TaskRecord {
+            leaves: self.leaves.iter().map(|leaf| leaf.frontier.0).collect(),
+            nodes: self.nodes.iter().map(|node| watermarks(&node.watermarks)).collect(),
+            output: self.terminal.output_watermark().map(|watermark| watermark.0),
+            splits: splits.unwrap_or_default(),
+        }
+    }
+
+    /// Goes on where a checkpoint stood; the operators have their state already.
+    ///
+    /// # Errors
+    /// When the record is another task's.
+    pub(crate) fn resume(&mut self, record: &TaskRecord) -> Result<()> {
+        if record.leaves.len() != self.leaves.len() || record.nodes.len() != self.nodes.len() {
+            return Err(EngineError::internal("the record of another task"));
+        }
+        for (leaf, &mark) in self.leaves.iter_mut().zip(&record.leaves) {
+            leaf.frontier = Watermark(mark);
+            leaf.lanes.iter().for_each(|&lane| self.lane_watermarks[lane] = Watermark(mark));
+        }
+        for (node, marks) in self.nodes.iter_mut().zip(&record.nodes) {
+            for (watermark, &mark) in node.watermarks.iter_mut().zip(marks) {
+                *watermark = Watermark(mark);
+            }
+            node.frontier = node.watermarks.iter().copied().min().unwrap_or(Watermark::MIN);
+            node.operator.restored(node.frontier)?;
+        }
+        if let (Terminal::Relation(root), Some(mark)) = (&mut self.terminal, record.output) {
+            root.resume(Watermark(mark));
+        }
+        Ok(())
     }
 
     /// Where a source stands; kept for one-shot reads and given to new readers.

@@ -15,6 +15,7 @@ use millstream_engine::plan::RelationId;
 use crate::error::{Result, SqlError, nearest};
 use crate::parser::RelationKind;
 
+pub(crate) mod saved;
 pub(crate) mod system;
 
 /// The name of the only database.
@@ -61,6 +62,15 @@ pub(crate) enum Detail {
     View(Box<Query>),
     MaterializedView,
     Sink,
+    /// It was there, but could not be made again.
+    Failed(Failed),
+}
+
+/// A relation that cannot be read any more; it can be dropped.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) kind: RelationKind,
+    pub(crate) reason: String,
 }
 
 /// What only a table has.
@@ -78,12 +88,13 @@ pub(crate) struct TableDetail {
 
 impl Relation {
     pub(crate) fn kind(&self) -> RelationKind {
-        match self.detail {
+        match &self.detail {
             Detail::Table(_) => RelationKind::Table,
             Detail::Source => RelationKind::Source,
             Detail::View(_) => RelationKind::View,
             Detail::MaterializedView => RelationKind::MaterializedView,
             Detail::Sink => RelationKind::Sink,
+            Detail::Failed(failed) => failed.kind,
         }
     }
 
@@ -111,6 +122,26 @@ impl Relation {
             Detail::Source | Detail::Sink => {
                 Err(SqlError::new("42809", format!("\"{}\" is not a table", self.name)))
             }
+            Detail::Failed(failed) => Err(self.failure(failed)),
+        }
+    }
+
+    /// 55000: why it cannot be read.
+    pub(crate) fn failure(&self, failed: &Failed) -> SqlError {
+        let text =
+            format!("{} \"{}\" has failed: {}", failed.kind.noun(), self.name, failed.reason);
+        SqlError::new("55000", text)
+    }
+
+    /// What stays of it when it cannot be made again.
+    pub(crate) fn failed(&self, reason: &str) -> Self {
+        Self {
+            id: self.id,
+            name: self.name.clone(),
+            schema: Arc::clone(&self.schema),
+            definition: self.definition.clone(),
+            depends_on: self.depends_on.clone(),
+            detail: Detail::Failed(Failed { kind: self.kind(), reason: reason.to_string() }),
         }
     }
 }
@@ -249,6 +280,14 @@ impl Catalog {
             return Err(SqlError::new("42P06", format!("schema \"{name}\" already exists")));
         }
         Ok(next)
+    }
+
+    /// The catalog with these schemas beside the one that is always there.
+    #[must_use]
+    pub(crate) fn with_schemas(&self, names: impl IntoIterator<Item = String>) -> Self {
+        let mut next = self.clone();
+        next.schemas.extend(names);
+        next
     }
 
     /// Removes an empty schema.

@@ -12,6 +12,7 @@
 pub mod batch;
 pub mod error;
 pub mod outcome;
+pub mod savepoint;
 pub mod session;
 pub mod settings;
 pub mod types;
@@ -33,4 +34,5 @@ pub use error::{Result, SqlError};
 pub use outcome::{
     CopyFormat, CopyKind, CopyTarget, Description, Notice, Outcome, RowStream, TransactionStatus,
 };
+pub use savepoint::{Savepoint, SavepointStore};
 pub use session::{CancelHandle, Database, Session, Statement};

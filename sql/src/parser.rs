@@ -25,7 +25,7 @@ pub(crate) use ast_ext::{
     DropRelation, Emit, Explain, RelationKind, Show, SinkInput, StreamQuery, SubscribeTarget,
     TableOptions,
 };
-pub(crate) use ast_ext::{Copy, FetchCursor, SetVariable, TableConflict};
+pub(crate) use ast_ext::{Copy, FetchCursor, SavepointCommand, SetVariable, TableConflict};
 pub(crate) use other::UNSUPPORTED;
 pub(crate) use types::parse_type;
 

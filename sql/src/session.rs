@@ -22,7 +22,10 @@ mod cancel;
 mod context;
 mod cursor;
 mod database;
+mod definitions;
+mod durability;
 mod keys;
+mod recovery;
 mod transaction;
 
 pub use cancel::CancelHandle;
@@ -30,6 +33,8 @@ pub(crate) use cancel::CancelToken;
 pub(crate) use context::{apply_changes, parameter_fields};
 pub(crate) use cursor::Cursor;
 pub use database::Database;
+pub(crate) use definitions::{Definition, DefinitionGuard, Spec};
+use durability::Durability;
 pub(crate) use keys::KeySet;
 pub(crate) use transaction::{FailureFlag, Transaction};
 
@@ -64,6 +69,7 @@ pub struct Session {
     pub(crate) prepared: HashMap<String, Statement>,
     /// The newest epoch that this session wrote.
     pub(crate) written: Epoch,
+    durability: Durability,
     notices: Vec<Notice>,
     cancel: CancelHandle,
     /// What the client was last told of.
@@ -102,6 +108,7 @@ impl Session {
             cursors: HashMap::new(),
             prepared: HashMap::new(),
             written: Epoch::default(),
+            durability: Durability::default(),
             notices: Vec::new(),
             cancel: CancelHandle::default(),
             told,
@@ -168,6 +175,10 @@ impl Session {
             error = cancel.cancelled() => Err(error),
             outcome = statements::run(self, &statement.command, &run) => outcome,
         };
+        let outcome = match outcome {
+            Ok(outcome) => self.acknowledge(outcome, &cancel).await,
+            Err(error) => Err(error),
+        };
         self.note(outcome)
     }
 
@@ -179,7 +190,10 @@ impl Session {
         if self.transaction.is_failed() {
             return Err(failed_transaction());
         }
-        let written = statements::copy_in(self, target, rows).await;
+        let written = match statements::copy_in(self, target, rows).await {
+            Ok(written) => self.wait_durable().await.map(|()| written),
+            Err(error) => Err(error),
+        };
         self.note(written)
     }
 

@@ -22,6 +22,8 @@ enum Check {
     /// Cannot be set.
     ReadOnly,
     OneOf(&'static [&'static str]),
+    /// A Boolean, or how far a write has to get.
+    SynchronousCommit,
 }
 
 /// A known setting.
@@ -122,7 +124,12 @@ static KNOWN: &[Known] = &[
         "Backslashes in strings are literal.",
     ),
     known("statement_timeout", "0", Check::Any, "Longest run of a statement."),
-    known("synchronous_commit", "on", Check::Any, "Without effect."),
+    known(
+        "synchronous_commit",
+        "on",
+        Check::SynchronousCommit,
+        "Whether a write is answered only when it survives a crash.",
+    ),
     reported("TimeZone", "UTC", Check::TimeZone, "Zone in which instants are printed."),
     known("transaction_deferrable", "off", Check::Bool, "Without effect."),
     known(
@@ -153,6 +160,16 @@ const FOREIGN_PREFIXES: [&str; 10] = [
     "pipeline",
     "execution",
     "parallel",
+];
+
+/// Settings that change what a definition means, in lower case: they are kept with it.
+const OF_DEFINITIONS: [&str; 6] = [
+    "bytea_output",
+    "datestyle",
+    "intervalstyle",
+    "search_path",
+    "session_authorization",
+    "timezone",
 ];
 
 /// One session's settings.
@@ -227,6 +244,23 @@ impl Settings {
         Ok(if foreign { SetEffect::Ignored } else { SetEffect::Set })
     }
 
+    /// Values that change what a definition means, where they were set.
+    pub(crate) fn of_definition(&self) -> BTreeMap<String, String> {
+        let set = |name: &&str| Some((name.to_string(), self.values.get(*name)?.clone()));
+        OF_DEFINITIONS.iter().filter_map(set).collect()
+    }
+
+    /// Settings with the values that were kept with a definition.
+    ///
+    /// # Errors
+    /// When this version does not take one of them.
+    pub(crate) fn restore_definition(&mut self, kept: &BTreeMap<String, String>) -> Result<()> {
+        for (name, value) in kept.iter().filter(|(name, _)| *name != "session_authorization") {
+            self.set(name, Some(value))?;
+        }
+        Ok(())
+    }
+
     /// A value given when the session begins, which RESET goes back to.
     ///
     /// # Errors
@@ -281,14 +315,16 @@ fn check(known: &Known, value: &str) -> Result<String> {
     };
     match known.check {
         Check::Any => Ok(value.to_string()),
-        Check::Bool => match value.to_lowercase().as_str() {
-            "on" | "true" | "t" | "yes" | "y" | "1" => Ok("on".to_string()),
-            "off" | "false" | "f" | "no" | "n" | "0" => Ok("off".to_string()),
-            _ => Err(SqlError::new(
-                "22023",
-                format!("parameter \"{}\" requires a Boolean value", known.name),
-            )),
-        },
+        Check::Bool => boolean(value).map(str::to_string).ok_or_else(|| {
+            let text = format!("parameter \"{}\" requires a Boolean value", known.name);
+            SqlError::new("22023", text)
+        }),
+        Check::SynchronousCommit => {
+            let lower = value.to_lowercase();
+            let levels = ["local", "remote_write", "remote_apply"];
+            let level = levels.contains(&lower.as_str()).then_some(lower.as_str());
+            level.or(boolean(value)).map(str::to_string).ok_or_else(bad)
+        }
         Check::Integer => value.trim().parse::<i64>().map(|n| n.to_string()).map_err(|_| bad()),
         Check::TimeZone => time_zone(value).ok_or_else(bad),
         Check::DateStyle => date_style(value).ok_or_else(bad),
@@ -313,6 +349,15 @@ fn check(known: &Known, value: &str) -> Result<String> {
         Check::ReadOnly => {
             Err(SqlError::new("55P02", format!("parameter \"{}\" cannot be changed", known.name)))
         }
+    }
+}
+
+/// `on` or `off`, however it is written.
+fn boolean(value: &str) -> Option<&'static str> {
+    match value.to_lowercase().as_str() {
+        "on" | "true" | "t" | "yes" | "y" | "1" => Some("on"),
+        "off" | "false" | "f" | "no" | "n" | "0" => Some("off"),
+        _ => None,
     }
 }
 
@@ -366,6 +411,10 @@ mod tests {
         settings.set("background_ddl", Some("TRUE")).unwrap();
         assert!(settings.is_on("background_ddl"));
         assert_eq!(settings.set("background_ddl", Some("x")).unwrap_err().sqlstate, "22023");
+        settings.set("synchronous_commit", Some("FALSE")).unwrap();
+        assert_eq!(settings.get("synchronous_commit").unwrap(), "off");
+        settings.set("synchronous_commit", Some("local")).unwrap();
+        assert_eq!(settings.set("synchronous_commit", Some("x")).unwrap_err().sqlstate, "22023");
         assert_eq!(settings.set("nope", Some("x")).unwrap_err().sqlstate, "42704");
         assert_eq!(settings.set("server_version", Some("9")).unwrap_err().sqlstate, "55P02");
         assert_eq!(settings.set("client_encoding", Some("'utf-8'")), Ok(SetEffect::Set));

@@ -3,11 +3,13 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::sql::sqlparser::ast;
+use millstream_engine::plan::RelationId;
 
+use crate::catalog::RelationName;
 use crate::error::{Result, SqlError};
 use crate::outcome::{CopyTarget, Description, Outcome, RowStream};
 use crate::parser::Command;
-use crate::session::{Run, Session, Statement};
+use crate::session::{Definition, Run, Session, Statement};
 
 mod assign;
 mod copy;
@@ -23,6 +25,7 @@ mod explain;
 mod insert;
 mod prepare;
 mod returning;
+mod savepoint;
 mod schema;
 mod select;
 mod set;
@@ -48,8 +51,9 @@ pub(crate) async fn run(
         Command::Explain(explain) => explain::run(session, explain, run).await,
         Command::Subscribe(target) => subscribe::run(session, target, run).await,
         Command::Copy(copy) => copy::run(session, copy, run).await,
-        Command::Flush => transaction::flush(session, "FLUSH").await,
-        Command::Checkpoint => transaction::flush(session, "CHECKPOINT").await,
+        Command::Flush => transaction::flush(session).await,
+        Command::Checkpoint => transaction::checkpoint(session).await,
+        Command::Savepoint(command) => savepoint::run(session, command).await,
         Command::Reset(name) => set::reset(session, name.as_deref()),
         Command::Set(set) => set::set(session, set),
         Command::Fetch(fetch) => cursor::fetch(session, fetch).await,
@@ -91,6 +95,34 @@ async fn run_sql(
         }
         S::LISTEN { .. } | S::UNLISTEN { .. } | S::NOTIFY { .. } => unlisten(statement),
         other => Err(unsupported(other)),
+    }
+}
+
+/// What a CREATE is to make.
+pub(crate) struct Target {
+    pub(crate) id: RelationId,
+    pub(crate) name: RelationName,
+    /// The columns that it had, when it is made again.
+    pub(crate) columns: Option<SchemaRef>,
+}
+
+/// Plans what a CREATE makes, whether for the first time or again.
+///
+/// # Errors
+/// Any of planning; XX001 when the statement makes nothing.
+pub(crate) async fn plan_definition(
+    session: &Session,
+    command: &Command,
+    target: Target,
+    run: &Run<'_>,
+) -> Result<Definition> {
+    match command {
+        Command::CreateRelation(create) => {
+            create_relation::plan(session, create, target, run).await
+        }
+        Command::CreateView(create) => create_view::plan(session, create, target, run),
+        Command::CreateSink(create) => create_sink::plan(session, create, target, run).await,
+        other => Err(SqlError::new("XX001", format!("{} defines nothing", other.kind()))),
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let storage = StorageFlags { in_memory: true, data_dir: None };
     let resolved = config::resolve(&args.common, &storage, &config::process_environment)?;
     start_logging(&resolved.log)?;
-    let started = Started::start(&resolved).await?;
+    let started = Started::start(&resolved, None).await?;
     let script = script(args.events_per_second, resolved.engine.parallelism);
     let defined = started.database.execute(&script).await;
     defined.map_err(|error| Failure::new(Failure::STATEMENT, error))?;

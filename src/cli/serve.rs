@@ -1,6 +1,7 @@
 //! `millstream serve`: a database behind its two sockets, until a signal.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use millstream::{Database, Server};
@@ -16,17 +17,20 @@ pub(super) struct ServeArgs {
     storage: StorageFlags,
     #[command(flatten)]
     common: CommonFlags,
+    /// Begin with a copy of this savepoint; the data directory must be empty or not there
+    #[arg(long, value_name = "DIR", conflicts_with = "in_memory")]
+    from_savepoint: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: ServeArgs) -> Result<(), Failure> {
     let resolved = config::resolve(&args.common, &args.storage, &config::process_environment)?;
     start_logging(&resolved.log)?;
-    let started = Started::start(&resolved).await?;
+    let started = Started::start(&resolved, args.from_savepoint.as_deref()).await?;
     println!("Millstream {} is ready.", env!("CARGO_PKG_VERSION"));
     println!("  SQL:   {}", psql_line(started.server.pg_addr()));
     println!("  HTTP:  http://{}/healthz and /metrics", started.server.http_addr());
     match &resolved.data_dir {
-        Some(_) => println!("  Data:  in memory; this version does not keep it after the end"),
+        Some(directory) => println!("  Data:  {}", directory.display()),
         None => println!("  Data:  in memory"),
     }
     started.run().await
@@ -44,12 +48,18 @@ impl Started {
     ///
     /// # Errors
     /// When the directory or an address cannot be had.
-    pub(super) async fn start(resolved: &Resolved) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        resolved: &Resolved,
+        savepoint: Option<&Path>,
+    ) -> Result<Self, Failure> {
         // From here on a signal ends things in order.
         let shutdown = signals::on_first_signal()?;
         let mut builder = Database::builder().config(resolved.engine.clone());
         if let Some(directory) = &resolved.data_dir {
             builder = builder.data_dir(directory);
+        }
+        if let Some(savepoint) = savepoint {
+            builder = builder.from_savepoint(savepoint);
         }
         let database = builder.open().await.map_err(Failure::start)?;
         let server = database.serve(resolved.server.clone()).await.map_err(Failure::start)?;

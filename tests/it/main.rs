@@ -8,6 +8,7 @@
 
 mod clients;
 mod consistency;
+mod crash;
 mod database;
 mod examples;
 mod explain;

@@ -1,6 +1,9 @@
 //! Tests of change batch.
 
-use arrow::array::{BooleanArray, UInt32Array};
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::datatypes::Schema;
 
 use super::ChangeBatch;
 
@@ -37,4 +40,22 @@ fn concat_mixes_appends_and_retractions() {
     let schema = appends.schema();
     let all = ChangeBatch::concat(&schema, &[appends, batch().slice(0, 2)]).unwrap();
     assert_eq!(all.pretty(), "+1 | 9 | z\n+1 | 1 | a\n-1 | 2 | NULL");
+}
+
+#[test]
+fn unrolled_rows_are_there_one_by_one() {
+    let unrolled = |text: &str| ChangeBatch::from_pretty(text).unwrap().unroll().unwrap();
+    let rows = unrolled("| a: i64\n+2 | 1\n+1 | NULL\n+0 | 3");
+    assert_eq!(rows.pretty(), "+1 | 1\n+1 | 1\n+1 | NULL");
+    assert!(rows.weights().is_none());
+    assert_eq!(unrolled("| a: i64\n-2 | 1\n+1 | 2").pretty(), "-1 | 1\n-1 | 1\n+1 | 2");
+}
+
+#[test]
+fn rows_of_no_columns_are_unrolled() {
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let schema = Arc::new(Schema::empty());
+    let rows = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();
+    let rows = ChangeBatch::new(rows, Some(vec![3].into())).unroll().unwrap();
+    assert_eq!((rows.num_rows(), rows.weights()), (3, None));
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::checkpoints::Checkpoints;
 use super::events::{Change, Event};
 use super::job::{Kind, NewJob};
 use super::{Inner, Registry};
@@ -13,9 +14,10 @@ use crate::change_batch::ChangeBatch;
 use crate::coordinator::{Action, Coordinator, Input};
 use crate::engine::EpochChanges;
 use crate::error::{EngineError, Result};
-use crate::message::Barrier;
+use crate::message::{Barrier, BarrierKind};
 use crate::plan::RelationId;
 use crate::sink::Committable;
+use crate::state::checkpoint::Prepared;
 use crate::task::mailbox::Mail;
 use crate::time::Epoch;
 
@@ -37,19 +39,24 @@ pub(super) struct Driver {
     coordinator: Coordinator,
     pub(super) clock: Clock,
     committables: Vec<(Epoch, RelationId, Vec<Committable>)>,
+    /// In durable databases.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl Driver {
     pub(super) fn new(database: &Arc<Inner>) -> Self {
         let config = database.config();
+        let mut coordinator =
+            Coordinator::new(config.barrier_interval_ms, config.checkpoint_interval_ms);
+        if database.is_durable() {
+            coordinator = coordinator.durable(*database.published.read());
+        }
         Self {
             database: Arc::downgrade(database),
-            coordinator: Coordinator::new(
-                config.barrier_interval_ms,
-                config.checkpoint_interval_ms,
-            ),
+            coordinator,
             clock: Clock::Real(Instant::now()),
             committables: Vec::new(),
+            checkpoints: database.is_durable().then(Checkpoints::default),
         }
     }
 
@@ -99,6 +106,23 @@ impl Driver {
                 }
                 self.handle(database, Input::Acknowledged { job, root, epoch });
             }
+            Event::Delta { epoch, delta } => {
+                if let Some(checkpoints) = &mut self.checkpoints
+                    && self.coordinator.knows(delta.relation)
+                {
+                    checkpoints.take_delta(epoch, *delta);
+                }
+            }
+            Event::Recovered => self.handle(database, Input::Durable),
+            Event::Durable { epoch, failed } => {
+                if let Some(durable) = &database.durable {
+                    durable.reached(epoch);
+                }
+                self.handle(database, Input::Durable);
+                for (job, error) in failed {
+                    self.fail(database, job, &error);
+                }
+            }
             Event::Hydrated { job, epoch } => {
                 self.handle(database, Input::Hydrated { job, epoch });
             }
@@ -129,10 +153,17 @@ impl Driver {
     }
 
     /// Cuts the epoch: under the commit lock, so that a commit lies wholly on one side.
-    fn inject(&self, database: &Inner, barrier: Barrier, add: Vec<NewJob>) -> Result<()> {
+    fn inject(&mut self, database: &Inner, barrier: Barrier, add: Vec<NewJob>) -> Result<()> {
         let mut commits = database.commits.lock();
         database.events.clear_data();
         commits.cut(barrier.epoch)?;
+        if let Some(checkpoints) = &mut self.checkpoints {
+            let position = commits.log.as_ref().map_or(0, |log| log.position());
+            checkpoints.cut(barrier.epoch, position);
+            if barrier.kind == BarrierKind::Checkpoint {
+                checkpoints.begin(barrier.epoch, position, commits.hand_over());
+            }
+        }
         for (_, mailbox) in &commits.roots {
             mailbox.post(Mail::Barrier(barrier.clone()));
         }
@@ -159,6 +190,9 @@ impl Driver {
         let shapes: Vec<_> = add.iter().map(|job| (job.id, job.roots, job.scans)).collect();
         for &job in &topology.stop {
             self.coordinator.remove(job);
+            if let Some(checkpoints) = &mut self.checkpoints {
+                checkpoints.forget(job);
+            }
         }
         let barrier = Barrier { epoch, kind, change: Some(Arc::new(topology)) };
         self.inject(database, barrier, add)?;
@@ -172,7 +206,14 @@ impl Driver {
     }
 
     fn publish(&mut self, database: &Arc<Inner>, epoch: Epoch, ready: &[RelationId]) {
+        if let (Some(checkpoints), Some(durable)) = (&mut self.checkpoints, &database.durable) {
+            // Nobody sees what a crash could still undo.
+            if durable.log.wait(checkpoints.published(epoch)).is_err() {
+                return;
+            }
+        }
         let mut failed = Vec::new();
+        let mut prepared: Vec<Prepared> = Vec::new();
         {
             let mut published = database.published.write();
             let mut registry = database.registry.lock();
@@ -187,14 +228,35 @@ impl Driver {
                     Kind::Sink { sink } => Some(Arc::clone(sink)),
                     _ => None,
                 });
-                if let Some(Err(error)) = sink.map(|sink| sink.commit(&committables)) {
+                let Some(sink) = sink else { continue };
+                if self.checkpoints.is_some() {
+                    prepared.push((job, sink, committables));
+                } else if let Err(error) = sink.commit(&committables) {
                     failed.push((job, error));
                 }
             }
         }
         database.epochs.send_replace(epoch);
+        self.submit_checkpoint(database, epoch, prepared);
         for (job, error) in failed {
             self.fail(database, job, &error);
+        }
+    }
+
+    /// Hands a checkpoint whose barrier has passed everywhere to its writer.
+    fn submit_checkpoint(&mut self, database: &Arc<Inner>, epoch: Epoch, prepared: Vec<Prepared>) {
+        let (Some(checkpoints), Some(durable)) = (&mut self.checkpoints, &database.durable) else {
+            return;
+        };
+        checkpoints.prepared(prepared);
+        let coordinator = &self.coordinator;
+        let request = checkpoints.complete(epoch, |at| {
+            let registry = database.registry.lock();
+            let complete = coordinator.complete_at(at).into_iter();
+            complete.filter_map(|id| Some((id, registry.get(&id)?.record.clone()))).collect()
+        });
+        if let Some(request) = request {
+            durable.submit(request, &database.events);
         }
     }
 
@@ -241,6 +303,9 @@ impl Driver {
         drop(commits);
         for id in &gone {
             self.coordinator.remove(*id);
+            if let Some(checkpoints) = &mut self.checkpoints {
+                checkpoints.forget(*id);
+            }
         }
         let actions = self.coordinator.settle();
         self.perform(database, actions);

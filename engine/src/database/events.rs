@@ -8,6 +8,7 @@ use crate::error::{EngineError, Result};
 use crate::message::TopologyChange;
 use crate::plan::RelationId;
 use crate::sink::Committable;
+use crate::state::checkpoint::TaskDelta;
 use crate::time::Epoch;
 
 use super::job::NewJob;
@@ -22,10 +23,16 @@ pub(crate) enum Event {
     Checkpoint,
     /// A task that ends a job has passed a barrier.
     Acknowledged { job: RelationId, root: usize, epoch: Epoch, committables: Vec<Committable> },
+    /// A task hands over what belongs to the checkpoint of this epoch; before it passes the barrier on.
+    Delta { epoch: Epoch, delta: Box<TaskDelta> },
+    /// The checkpoint of this epoch is durable; what these sinks had prepared could not be committed.
+    Durable { epoch: Epoch, failed: Vec<(RelationId, EngineError)> },
     /// A scanning task has read all existing contents before this barrier.
     Hydrated { job: RelationId, epoch: Epoch },
     /// A task gave up.
     Failed { job: RelationId, error: EngineError },
+    /// Everything goes on from where the last checkpoint and the log behind it stood.
+    Recovered,
     /// Definitions change at the next barrier; the reply comes when that has been injected.
     Change { change: Box<Change>, reply: mpsc::Sender<Result<Epoch>> },
     /// The database closes.
@@ -44,13 +51,19 @@ pub(crate) struct Events {
     sender: mpsc::Sender<Event>,
     dirty: AtomicBool,
     sources_busy: AtomicUsize,
+    /// Sources read nothing: the database recovers, or checkpoints cannot be written.
+    paused: AtomicBool,
 }
 
 impl Events {
     pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel();
-        let events =
-            Self { sender, dirty: AtomicBool::new(false), sources_busy: AtomicUsize::new(0) };
+        let events = Self {
+            sender,
+            dirty: AtomicBool::new(false),
+            sources_busy: AtomicUsize::new(0),
+            paused: AtomicBool::new(false),
+        };
         (Arc::new(events), receiver)
     }
 
@@ -78,6 +91,15 @@ impl Events {
         } else if self.sources_busy.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.send(Event::Data);
         }
+    }
+
+    /// Lets the sources read, or not.
+    pub(crate) fn pause_sources(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Release);
+    }
+
+    pub(crate) fn are_sources_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
     }
 
     /// Whether every source has given what it has.

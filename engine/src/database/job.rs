@@ -12,6 +12,7 @@ use crate::plan::{Properties, RelationId};
 use crate::scheduler::{Run, Waker};
 use crate::sink::Sink;
 use crate::source::OffsetVersions;
+use crate::state::layout::JobRecord;
 use crate::store::Versions;
 use crate::task::backfill::Progress;
 use crate::task::mailbox::Mailbox;
@@ -65,6 +66,8 @@ pub(crate) struct Relation {
     pub(crate) progress: Arc<Progress>,
     pub(crate) late_rows: Arc<AtomicU64>,
     pub(crate) subscribers: Vec<Subscriber>,
+    /// By which its state is known again.
+    pub(crate) record: JobRecord,
 }
 
 impl Relation {
@@ -83,6 +86,7 @@ impl Relation {
             progress: Arc::default(),
             late_rows: Arc::default(),
             subscribers: Vec::new(),
+            record: JobRecord::default(),
         }
     }
 

@@ -8,6 +8,9 @@ use datafusion_physical_expr::utils::collect_columns;
 
 use super::events::Change;
 use super::job::{Kind, NewJob, Relation, SourceTask};
+use super::resume::{
+    Place, handover, record_of, restore_contents, restore_operators, splits as splits_of,
+};
 use super::table::TableState;
 use super::{Inner, Registry};
 use crate::build::build_operator;
@@ -26,7 +29,8 @@ use crate::plan::{
 };
 use crate::scheduler::Waker;
 use crate::sink::Sink;
-use crate::source::{EventTime, Offset, OffsetVersions, Runner, Split};
+use crate::source::{EventTime, OffsetVersions, Runner, Split};
+use crate::state::restore::Saved;
 use crate::store::Versions;
 use crate::store::writer::Writer;
 use crate::task::align::Alignment;
@@ -34,7 +38,7 @@ use crate::task::backfill::Backfill;
 use crate::task::lane::{Lane, Root, RootKind, SourceRoot};
 use crate::task::mailbox::Mailbox;
 use crate::task::terminal::{Contents, RelationRoot, SinkRoot, Terminal};
-use crate::task::{Leaf, Node, Target, Task};
+use crate::task::{Handover, Leaf, Node, Target, Task};
 use crate::time::Watermark;
 
 /// A task's parts before it is put together.
@@ -47,6 +51,7 @@ struct Parts {
     nodes: Vec<(Box<dyn crate::operator::Operator>, Target, usize)>,
     terminal: Terminal,
     metrics: Arc<TaskMetrics>,
+    durable: Option<Handover>,
 }
 
 impl Inner {
@@ -55,6 +60,7 @@ impl Inner {
             errors: Arc::clone(&self.errors),
             job: relation.name.as_str().into(),
             late_rows: Arc::clone(&relation.late_rows),
+            durable: self.is_durable(),
         }
     }
 
@@ -87,6 +93,7 @@ impl Inner {
             turn: 0,
             slice: self.slice,
             hydrated: false,
+            durable: parts.durable,
         }
     }
 
@@ -94,8 +101,15 @@ impl Inner {
     pub(super) fn launch_table(&self, spec: TableSpec) -> Result<(Relation, NewJob)> {
         let key = (!spec.primary_key.is_empty()).then(|| spec.primary_key.clone());
         let indexed = key.is_some() || !spec.append_only;
-        let writer = Writer::new(Arc::clone(&spec.schema), key.as_deref(), !indexed)?;
+        let mut writer = Writer::new(Arc::clone(&spec.schema), key.as_deref(), !indexed)?;
         let versions = Arc::new(Versions::default());
+        let saved = self.saved();
+        let place = Place::new(spec.id, 0, 0)?;
+        let mut sealed = None;
+        if let Some(saved) = &saved {
+            sealed = restore_contents(saved, place, &mut writer)?;
+            versions.seal(saved.epoch(), sealed.clone(), Vec::new());
+        }
         let properties = Properties {
             append_only: spec.append_only,
             unique_key: key,
@@ -121,7 +135,8 @@ impl Inner {
         let metrics = Arc::new(TaskMetrics::new(0, 0, format!("Table {}", spec.name), names));
         relation.wakers = vec![waker.clone()];
         relation.metrics = vec![Arc::clone(&metrics)];
-        let task = self.assemble(Parts {
+        let durable = self.is_durable().then(|| Handover::stateless(0, nodes.len()));
+        let mut task = self.assemble(Parts {
             job: id,
             root: 0,
             context: self.context(&relation),
@@ -130,14 +145,19 @@ impl Inner {
             nodes,
             terminal: Terminal::Relation(Box::new(terminal)),
             metrics,
+            durable,
         });
+        if let Some(record) = saved.and_then(|saved| place.record(&saved)) {
+            task.resume(&record)?;
+        }
         let table = TableState {
             spec,
             writer,
-            sealed: None,
+            sealed,
             versions,
             mailbox: Arc::clone(&mailbox),
             changes: Vec::new(),
+            handover: Vec::new(),
         };
         let job = NewJob {
             id,
@@ -157,8 +177,10 @@ impl Inner {
         assigned: Vec<Vec<Split>>,
         wakers: Vec<Waker>,
         mut edges: Vec<Vec<Edge>>,
+        resumes: bool,
     ) -> Result<NewJob> {
         let context = self.context(relation);
+        let saved = self.saved();
         let Kind::Source { definition, splits, running } = &mut relation.kind else {
             return Err(EngineError::internal("not a source"));
         };
@@ -171,12 +193,16 @@ impl Inner {
         for (task, (waker, own)) in wakers.iter().zip(assigned).enumerate() {
             let offsets = Arc::new(OffsetVersions::default());
             let finished = Arc::new(AtomicBool::new(false));
-            let runner = Runner::new(
-                Arc::clone(&source),
-                Vec::new(),
-                own.into_iter().map(|split| (split, Offset(0), None)),
-            )
-            .discovering(task, wakers.len());
+            let mut runner =
+                Runner::new(Arc::clone(&source), Vec::new(), []).discovering(task, wakers.len());
+            runner.resume(splits_of(saved.as_ref(), id, own));
+            let start = match &saved {
+                Some(saved) => {
+                    offsets.seal(saved.epoch(), runner.offsets());
+                    if resumes { Start::Empty } else { Start::Offsets(runner.offsets()) }
+                }
+                None => Start::Empty,
+            };
             let event_time = watermark.as_ref().map(|(_, expr)| EventTime {
                 expr: Arc::clone(expr),
                 columns: collect_columns(expr).iter().map(|column| column.index()).collect(),
@@ -191,9 +217,13 @@ impl Inner {
             );
             let contents = Contents::Replayable(Arc::clone(&offsets));
             let mut terminal = RelationRoot::new(id, task, Arc::clone(&schema), None, contents);
+            let mark = saved.as_ref().and_then(|saved| saved.output(id));
+            if let Some(mark) = mark {
+                terminal.resume(mark);
+            }
             for edge in edges.get_mut(task).map(std::mem::take).unwrap_or_default() {
                 bind(&edge, waker);
-                terminal.attach(edge, Start::Empty);
+                terminal.attach(edge, start.clone());
             }
             source_root.read_columns(terminal.wanted_columns());
             terminal.set_layout(source_root.runner.projection().to_vec());
@@ -204,7 +234,7 @@ impl Inner {
             mailboxes.push(Arc::clone(&mailbox));
             let kind = RootKind::Source(source_root);
             let root = Root::new(mailbox, kind, Arc::clone(&self.events));
-            let task = self.assemble(Parts {
+            let mut task = self.assemble(Parts {
                 job: id,
                 root: task,
                 context: context.clone(),
@@ -213,7 +243,11 @@ impl Inner {
                 nodes: vec![],
                 terminal: Terminal::Relation(Box::new(terminal)),
                 metrics,
+                durable: self.is_durable().then(|| Handover::stateless(task, 0)),
             });
+            if let Some(mark) = mark {
+                task.leaves.iter_mut().for_each(|leaf| leaf.frontier = mark);
+            }
             tasks.push((waker.clone(), Box::new(task) as Box<dyn crate::scheduler::Run>));
         }
         let roots = tasks.len();
@@ -243,18 +277,22 @@ impl Inner {
         let properties = plan.properties.clone();
         let mut relation = Relation::new(name, Arc::clone(&plan.schema), properties, kind);
         relation.inputs = plan.relations();
+        let source_wakers: BTreeMap<RelationId, Vec<Waker>> = sources
+            .iter()
+            .map(|(id, splits)| (*id, splits.iter().map(|_| self.scheduler.reserve()).collect()))
+            .collect();
+        let tasks = self.tasks_of(&fragments, &registry, &source_wakers)?;
+        relation.record = record_of(&fragments, &tasks)?;
+        let resumed = self.resumable(id, &relation.record, &fragments)?;
         let mut launch = Launch {
             database: self,
             id,
             plan,
             context: self.context(&relation),
             attach: BTreeMap::new(),
-            source_wakers: sources
-                .iter()
-                .map(|(id, splits)| {
-                    (*id, splits.iter().map(|_| self.scheduler.reserve()).collect())
-                })
-                .collect(),
+            source_wakers,
+            tasks,
+            resumed,
             job: NewJob {
                 id,
                 roots: 0,
@@ -265,19 +303,36 @@ impl Inner {
             },
         };
         launch.run(&fragments, &registry, &mut relation, sink.as_deref())?;
-        let Launch { mut attach, mut source_wakers, job, .. } = launch;
+        let Launch { mut attach, mut source_wakers, job, resumed, .. } = launch;
         let mut change = Change::default();
+        let resumes = resumed.is_some();
+        change.topology.resume.extend(resumes.then_some(id));
         for (source, splits) in sources {
             let edges = attach.remove(&source).unwrap_or_default();
             let wakers = source_wakers.remove(&source).unwrap_or_default();
             if let Some(relation) = registry.get_mut(&source) {
-                change.add.push(self.launch_source(relation, splits, wakers, edges)?);
+                change.add.push(self.launch_source(relation, splits, wakers, edges, resumes)?);
             }
         }
         change.topology.attach = attach;
         change.add.push(job);
         registry.insert(id, relation);
         Ok(change)
+    }
+
+    /// The number of tasks of each fragment.
+    fn tasks_of(
+        &self,
+        plan: &FragmentPlan,
+        registry: &Registry,
+        sources: &BTreeMap<RelationId, Vec<Waker>>,
+    ) -> Result<Vec<usize>> {
+        let tasks = plan.fragments.iter().map(|fragment| match fragment.parallelism {
+            Parallelism::Single => Ok(1),
+            Parallelism::Full => Ok(self.config.parallelism.max(1)),
+            Parallelism::Like(id) => Ok(partition_wakers(registry, sources, id)?.len()),
+        });
+        tasks.collect()
     }
 
     /// The sources of a plan that do not run yet, with their splits for each task.
@@ -290,6 +345,10 @@ impl Inner {
                 }
                 _ => continue,
             };
+            // Where it stood when it ran before is of no use to it: it begins at the beginning.
+            if self.saved().is_none() {
+                self.reset(id)?;
+            }
             let splits = source.list_splits()?;
             let limit = if source.discovers_splits() { usize::MAX } else { splits.len() };
             let tasks = self.config.parallelism.min(limit).max(1);
@@ -316,22 +375,30 @@ struct Launch<'a> {
     /// Edges of running relations, by partition.
     attach: BTreeMap<RelationId, Vec<Vec<Edge>>>,
     source_wakers: BTreeMap<RelationId, Vec<Waker>>,
+    /// Of each fragment.
+    tasks: Vec<usize>,
+    /// The checkpoint that holds the job's state, if one does.
+    resumed: Option<Arc<Saved>>,
     job: NewJob,
+}
+
+fn partition_wakers(
+    registry: &Registry,
+    sources: &BTreeMap<RelationId, Vec<Waker>>,
+    id: RelationId,
+) -> Result<Vec<Waker>> {
+    if let Some(wakers) = sources.get(&id) {
+        return Ok(wakers.clone());
+    }
+    let relation = registry.get(&id);
+    let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+    Ok(relation.partition_wakers().to_vec())
 }
 
 impl Launch<'_> {
     fn credit(&self) -> Credit {
         let config = self.database.config();
         Credit { rows_max: config.channel_rows_max, bytes_max: config.channel_bytes_max }
-    }
-
-    fn partition_wakers(&self, registry: &Registry, id: RelationId) -> Result<Vec<Waker>> {
-        if let Some(wakers) = self.source_wakers.get(&id) {
-            return Ok(wakers.clone());
-        }
-        let relation = registry.get(&id);
-        let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
-        Ok(relation.partition_wakers().to_vec())
     }
 
     fn run(
@@ -345,12 +412,7 @@ impl Launch<'_> {
         let mut wakers: Vec<Vec<Waker>> = Vec::new();
         // For each fragment and task, the lanes by leaf, filled by the fragments that send to it.
         let mut lanes: Vec<Vec<Vec<(usize, Lane)>>> = Vec::new();
-        for fragment in &plan.fragments {
-            let tasks = match fragment.parallelism {
-                Parallelism::Single => 1,
-                Parallelism::Full => self.database.config().parallelism.max(1),
-                Parallelism::Like(id) => self.partition_wakers(registry, id)?.len(),
-            };
+        for &tasks in &self.tasks {
             wakers.push((0..tasks).map(|_| self.database.scheduler.reserve()).collect());
             lanes.push((0..tasks).map(|_| Vec::new()).collect());
         }
@@ -383,7 +445,7 @@ impl Launch<'_> {
                         )?;
                         Terminal::Exchange(edge)
                     }
-                    None => self.terminal(task, wakers[last].len(), relation, sink)?,
+                    None => self.terminal(task, plan, relation, sink)?,
                 };
                 let own = std::mem::take(&mut lanes[number][task]);
                 let root = if number == last { task } else { 0 };
@@ -410,12 +472,12 @@ impl Launch<'_> {
                 FragmentInput::Values(rows) => {
                     let mailbox = Arc::new(Mailbox::new(wakers[0].clone()));
                     self.job.mailboxes.push(Arc::clone(&mailbox));
-                    let kind = RootKind::Values(Some(rows.clone()));
+                    let kind = RootKind::Values(self.resumed.is_none().then(|| rows.clone()));
                     let root = Root::new(mailbox, kind, Arc::clone(&self.database.events));
                     lanes[0].push((leaf, Lane::Root(Box::new(root))));
                 }
                 FragmentInput::Scan(scan, _) => {
-                    let upstream = self.partition_wakers(registry, scan.relation)?;
+                    let upstream = partition_wakers(registry, &self.source_wakers, scan.relation)?;
                     let source = registry.get(&scan.relation).and_then(|r| match &r.kind {
                         Kind::Source { definition, .. } => Some(Arc::clone(&definition.source)),
                         _ => None,
@@ -488,10 +550,12 @@ impl Launch<'_> {
     fn terminal(
         &self,
         task: usize,
-        tasks: usize,
+        plan: &FragmentPlan,
         relation: &mut Relation,
         sink: Option<&dyn Sink>,
     ) -> Result<Terminal> {
+        let number = plan.fragments.len() - 1;
+        let tasks = self.tasks[number];
         if let Some(sink) = sink {
             return Ok(Terminal::Sink(SinkRoot {
                 writer: sink.writer(task, tasks)?,
@@ -501,13 +565,21 @@ impl Launch<'_> {
         let properties = &self.plan.properties;
         let schema = Arc::clone(&self.plan.schema);
         let key = properties.unique_key.as_deref();
-        let writer = Writer::new(Arc::clone(&schema), key, properties.append_only)?;
+        let mut writer = Writer::new(Arc::clone(&schema), key, properties.append_only)?;
         let sealed = Arc::new(Versions::default());
+        if let Some(saved) = &self.resumed {
+            let place = Place::new(self.id, number, task)?;
+            let chunks = restore_contents(saved, place, &mut writer)?;
+            sealed.seal(saved.epoch(), chunks, Vec::new());
+        }
         if let Kind::View { versions } = &mut relation.kind {
             versions.push(Arc::clone(&sealed));
         }
         let contents = Contents::Stored(sealed);
-        let root = RelationRoot::new(self.id, task, schema, Some(writer), contents);
+        let mut root = RelationRoot::new(self.id, task, schema, Some(writer), contents);
+        if self.database.is_durable() {
+            root.keep_changes();
+        }
         Ok(Terminal::Relation(Box::new(root)))
     }
 
@@ -530,10 +602,18 @@ impl Launch<'_> {
             });
             found.unwrap_or(Target::Terminal)
         };
+        let operators = fragment.nodes.iter().map(|node| build_operator(&node.plan));
+        let mut operators = operators.collect::<Result<Vec<_>>>()?;
+        let durable = self.database.is_durable();
+        let durable =
+            if durable { Some(handover(number, fragment, task, &operators)?) } else { None };
+        let place = Place::new(self.id, number, task)?;
+        if let Some(saved) = &self.resumed {
+            restore_operators(saved, place, fragment, &mut operators)?;
+        }
         let mut nodes = Vec::new();
         let mut names = Vec::new();
-        for (node, of) in fragment.nodes.iter().enumerate() {
-            let operator = build_operator(&of.plan)?;
+        for (node, (of, operator)) in fragment.nodes.iter().zip(operators).enumerate() {
             nodes.push((operator, parent(Child::Node(node)), of.children.len()));
             names.push(NodeMetrics::new(of.plan.describe_node()));
         }
@@ -547,7 +627,7 @@ impl Launch<'_> {
         let waker = wakers[task].clone();
         relation.wakers.push(waker.clone());
         let leaves = (0..fragment.inputs.len()).map(|leaf| parent(Child::Input(leaf))).collect();
-        let task = self.database.assemble(Parts {
+        let mut task = self.database.assemble(Parts {
             job: self.id,
             root,
             context: self.context.clone(),
@@ -556,7 +636,11 @@ impl Launch<'_> {
             nodes,
             terminal,
             metrics,
+            durable,
         });
+        if let Some(record) = self.resumed.as_ref().and_then(|saved| place.record(saved)) {
+            task.resume(&record)?;
+        }
         self.job.tasks.push((waker, Box::new(task)));
         Ok(())
     }

@@ -18,6 +18,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::driver::{Clock, Driver};
+use super::durable::Durable;
 use super::events::Event;
 use super::tests::{Numbers, batch, count_by_v, numbers_of, schema, table};
 use super::{Answer, Inner};
@@ -25,6 +26,7 @@ use crate::coordinator::Input;
 use crate::engine::{EngineConfig, OnConflict, TableChange, ViewSpec};
 use crate::error::EngineError;
 use crate::plan::{RelationId, StreamPlan};
+use crate::state::MemoryBackend;
 use crate::time::Epoch;
 
 const TABLE: RelationId = RelationId(1);
@@ -51,27 +53,44 @@ struct Simulation {
     now: u64,
     committed: Bag,
     views: Vec<Made>,
+    /// Survives crashes, in runs with durable state.
+    backend: Option<Arc<MemoryBackend>>,
     /// Definitions whose barrier has not gone yet.
     waiting: Vec<Answer>,
     checked: Epoch,
     next_id: u64,
 }
 
+/// A database over the backend, if there is one, with limits by chance.
+fn open(
+    random: &mut StdRng,
+    backend: Option<&Arc<MemoryBackend>>,
+) -> (Arc<Inner>, Driver, Receiver<Event>) {
+    let config = EngineConfig {
+        parallelism: random.random_range(1..=4),
+        batch_rows: random.random_range(1..=9),
+        channel_rows_max: random.random_range(1..=12),
+        barrier_interval_ms: random.random_range(1..=40),
+        checkpoint_interval_ms: 25,
+        ..EngineConfig::default()
+    };
+    let durable = backend.map(|backend| {
+        let backend: Arc<MemoryBackend> = Arc::clone(backend);
+        Durable::load(backend).unwrap()
+    });
+    let (database, receiver) = Inner::assembled(config, Duration::ZERO, durable);
+    let mut driver = Driver::new(&database);
+    driver.clock = Clock::Manual(0);
+    (database, driver, receiver)
+}
+
 impl Simulation {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, durable: bool) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
-        let config = EngineConfig {
-            parallelism: random.random_range(1..=4),
-            batch_rows: random.random_range(1..=9),
-            channel_rows_max: random.random_range(1..=12),
-            barrier_interval_ms: random.random_range(1..=40),
-            checkpoint_interval_ms: 25,
-            ..EngineConfig::default()
-        };
-        let (database, receiver) = Inner::assembled(config, Duration::ZERO);
-        let mut driver = Driver::new(&database);
-        driver.clock = Clock::Manual(0);
+        let backend = durable.then(Arc::default);
+        let (database, driver, receiver) = open(&mut random, backend.as_ref());
         let mut simulation = Self {
+            backend,
             database,
             driver,
             receiver,
@@ -84,12 +103,36 @@ impl Simulation {
             checked: Epoch(0),
             next_id: 10,
         };
-        let answer = simulation.database.begin_table(table(TABLE.0, vec![])).unwrap();
-        simulation.waiting.push(answer);
-        let source = Numbers { rows: SOURCE_ROWS, splits: SPLITS, failing: true };
-        simulation.database.create_source(numbers_of(SOURCE.0, source)).unwrap();
-        simulation.run_until(|s| s.waiting.is_empty());
+        simulation.define();
+        simulation.database.finish_recovery().unwrap();
         simulation
+    }
+
+    /// Makes the table and the source.
+    fn define(&mut self) {
+        let answer = self.database.begin_table(table(TABLE.0, vec![])).unwrap();
+        self.waiting.push(answer);
+        let source = Numbers { rows: SOURCE_ROWS, splits: SPLITS, failing: true };
+        self.database.create_source(numbers_of(SOURCE.0, source)).unwrap();
+        self.run_until(|s| s.waiting.is_empty());
+    }
+
+    /// The process ends at once, and a new one goes on from what the backend holds, with other limits.
+    fn crash(&mut self) {
+        (self.database, self.driver, self.receiver) = open(&mut self.random, self.backend.as_ref());
+        self.events.clear();
+        self.waiting.clear();
+        self.now = 0;
+        self.checked = Epoch(0);
+        self.define();
+        for made in self.views.clone() {
+            self.run_until(|s| {
+                s.database.registry.lock().get(&made.input).is_some_and(|input| input.ready)
+            });
+            self.begin_view(made);
+        }
+        self.run_until(|s| s.views.iter().all(|made| s.database.read(&[made.id]).is_ok()));
+        self.database.finish_recovery().unwrap();
     }
 
     /// One thing happens.
@@ -157,6 +200,12 @@ impl Simulation {
         let input = inputs[self.random.random_range(0..inputs.len())];
         let id = RelationId(self.next_id);
         self.next_id += 1;
+        let made = Made { id, input };
+        self.begin_view(made);
+        self.views.push(made);
+    }
+
+    fn begin_view(&mut self, Made { id, input }: Made) {
         let properties = self.database.properties(input).unwrap();
         // A view's columns are v and its count: counted by the count, in turn.
         let names = schema(&["k", "v"]);
@@ -164,7 +213,6 @@ impl Simulation {
         let spec = ViewSpec { id, name: id.to_string(), plan: count_by_v(scan) };
         let answer = self.database.begin_view(spec).unwrap();
         self.waiting.push(answer);
-        self.views.push(Made { id, input });
     }
 
     fn drop_view(&mut self) {
@@ -172,6 +220,7 @@ impl Simulation {
         let Some(place) = self.views.iter().position(|made| !used(made)) else { return };
         let made = self.views.remove(place);
         self.waiting.extend(self.database.begin_drop(made.id).unwrap());
+        self.database.delete_definition(made.id.0).unwrap();
     }
 
     fn contents(&self, read: &crate::engine::ConsistentRead, id: RelationId) -> Bag {
@@ -194,7 +243,8 @@ impl Simulation {
             }
             let read = match self.database.read(&[made.id, made.input]) {
                 Ok(read) => read,
-                Err(EngineError::NotReady(_)) => continue,
+                // Not there yet, or not again.
+                Err(EngineError::NotReady(_) | EngineError::UnknownRelation(_)) => continue,
                 Err(error) => panic!("{made:?}: {error}"),
             };
             let (held, input) = (self.contents(&read, made.id), self.contents(&read, made.input));
@@ -236,13 +286,14 @@ fn counted(input: &Bag) -> Bag {
     counts.into_iter().map(|row| (row, 1)).collect()
 }
 
-fn run(seed: u64) {
-    let mut simulation = Simulation::new(seed);
+fn run(seed: u64, durable: bool) {
+    let mut simulation = Simulation::new(seed, durable);
     for _ in 0..simulation.random.random_range(20..120) {
         match simulation.random.random_range(0..12) {
             0..=6 => simulation.write(),
             7 | 8 => simulation.create_view(),
             9 => simulation.drop_view(),
+            10 if durable => simulation.crash(),
             _ => {}
         }
         for _ in 0..simulation.random.random_range(0..80) {
@@ -258,10 +309,21 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn random_interleavings_keep_views_consistent() {
+    run_many(false);
+}
+
+/// The same with crashes at any moment, each followed by a recovery at another parallelism: nothing is lost, nothing is
+/// there twice (C3).
+#[test]
+fn crashes_lose_nothing() {
+    run_many(true);
+}
+
+fn run_many(durable: bool) {
     let first = number("SIM_SEED");
     let runs = if first.is_some() { 1 } else { number("SIM_RUNS").unwrap_or(60) };
     for seed in (first.unwrap_or(0)..).take(usize::try_from(runs).unwrap()) {
-        let outcome = std::panic::catch_unwind(|| run(seed));
+        let outcome = std::panic::catch_unwind(|| run(seed, durable));
         assert!(outcome.is_ok(), "the simulation failed: SIM_SEED={seed}");
     }
 }

@@ -15,6 +15,7 @@ use crate::engine::{Committed, OnConflict, TableChange, TableSpec};
 use crate::error::{EngineError, Result};
 use crate::key::{KeyEncoder, KeyMap};
 use crate::plan::RelationId;
+use crate::state::log::Log;
 use crate::store::writer::Writer;
 use crate::store::{Chunks, Versions};
 use crate::task::mailbox::{Mail, Mailbox};
@@ -30,7 +31,12 @@ pub(crate) struct TableState {
     pub(crate) mailbox: Arc<Mailbox>,
     /// Of the running epoch.
     pub(crate) changes: Vec<ChangeBatch>,
+    /// Since the last checkpoint, in durable databases.
+    pub(crate) handover: Vec<ChangeBatch>,
 }
+
+/// Changes of tables since the last checkpoint.
+pub(crate) type Handovers = Vec<(RelationId, Vec<ChangeBatch>)>;
 
 /// What the commit lock guards.
 #[derive(Default)]
@@ -40,6 +46,8 @@ pub(crate) struct CommitState {
     pub(crate) tables: BTreeMap<RelationId, TableState>,
     /// Mailboxes of all tasks without upstream, with their jobs.
     pub(crate) roots: Vec<(RelationId, Arc<Mailbox>)>,
+    /// Where commits are written down, in durable databases.
+    pub(crate) log: Option<Arc<Log>>,
 }
 
 impl CommitState {
@@ -59,6 +67,39 @@ impl CommitState {
                 return Err(error);
             }
         }
+        let log_position = match self.write_down(&done) {
+            Ok(position) => position,
+            Err(error) => {
+                self.undo(done)?;
+                return Err(error);
+            }
+        };
+        let (deleted, inserted) = self.send(done);
+        Ok(Committed { epoch: self.epoch, deleted, inserted, log_position })
+    }
+
+    /// Appends to the log, if there is one.
+    fn write_down(&self, done: &[(RelationId, Vec<ChangeBatch>)]) -> Result<u64> {
+        let Some(log) = &self.log else { return Ok(0) };
+        let changes =
+            done.iter().flat_map(|(id, batches)| batches.iter().map(|b| (*id, b.clone())));
+        let changes: Vec<_> = changes.collect();
+        if changes.is_empty() { Ok(log.position()) } else { log.append(self.epoch, changes) }
+    }
+
+    /// What the log held when the database was opened: applied and sent on like a commit, but not written again.
+    pub(crate) fn replay(&mut self, changes: Vec<(RelationId, ChangeBatch)>) -> Result<()> {
+        for (id, batch) in changes {
+            let Some(table) = self.tables.get_mut(&id) else { continue };
+            let batch = table.conform(&batch)?;
+            table.writer.apply(&batch)?;
+            self.send(vec![(id, vec![batch])]);
+        }
+        Ok(())
+    }
+
+    /// Hands applied changes to the tables' tasks. Gives the rows deleted and inserted.
+    fn send(&mut self, done: Vec<(RelationId, Vec<ChangeBatch>)>) -> (u64, u64) {
         let (mut deleted, mut inserted) = (0, 0);
         for (id, applied) in done {
             let Some(table) = self.tables.get_mut(&id) else { continue };
@@ -69,10 +110,13 @@ impl CommitState {
                     *count += weight.unsigned_abs();
                 }
                 table.changes.push(batch.clone());
+                if self.log.is_some() {
+                    table.handover.push(batch.clone());
+                }
                 table.mailbox.post(Mail::Changes(batch));
             }
         }
-        Ok(Committed { epoch: self.epoch, deleted, inserted })
+        (deleted, inserted)
     }
 
     fn undo(&mut self, done: Vec<(RelationId, Vec<ChangeBatch>)>) -> Result<()> {
@@ -83,6 +127,13 @@ impl CommitState {
             }
         }
         Ok(())
+    }
+
+    /// What has changed since the last checkpoint.
+    pub(crate) fn hand_over(&mut self) -> Handovers {
+        let tables = self.tables.iter_mut();
+        let changed = tables.filter(|(_, table)| !table.handover.is_empty());
+        changed.map(|(id, table)| (*id, std::mem::take(&mut table.handover))).collect()
     }
 
     /// Ends the epoch: tables are sealed at it.

@@ -19,6 +19,8 @@
 //! Errors are data: a row for which an expression fails is reported and left out; a group whose result overflows is
 //! reported and kept out of the output until it is right again. Groups of closed windows are forgotten if the plan says so;
 //! else watermarks drop no state here.
+//!
+//! For checkpoints see `durable.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,10 +39,12 @@ use crate::errors::RowError;
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::plan;
+use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 use calls::{CallOutput, plan_calls};
 use closing::Closing;
+use durable::Durable;
 use expressions::{Evaluated, Expressions};
 use fold::{Failed, Fold, FoldBatch, Ids};
 use groups::Groups;
@@ -50,6 +54,7 @@ mod calls;
 mod closing;
 mod count;
 mod distinct;
+mod durable;
 mod exact_sum;
 mod expressions;
 mod extremum;
@@ -78,16 +83,21 @@ pub(crate) fn build(
     input_append_only: bool,
     emits_initial_row: bool,
 ) -> Result<Box<dyn Operator>> {
-    let calls = plan_calls(&plan.calls, input_schema, input_append_only)?;
+    let mut calls = plan_calls(&plan.calls, input_schema, input_append_only)?;
+    let groups = Groups::new(&plan.group, input_schema, input_append_only)?;
+    let group_schema = project_schema(input_schema, &plan.group);
+    // Ids of forgotten groups come again: new groups are then not those with the next ids.
+    let emits_at_once = input_append_only
+        && plan.calls.is_empty()
+        && !plan.group.is_empty()
+        && plan.closes.is_none();
+    let values = if emits_at_once { Vec::new() } else { groups.fields() };
     Ok(Box::new(HashAggregate {
-        groups: Groups::new(&plan.group, input_schema, input_append_only)?,
+        durable: Durable::new(&plan.group, &group_schema, values, &mut calls.folds),
+        groups,
         group_columns: plan.group.clone(),
-        group_schema: project_schema(input_schema, &plan.group),
-        // Ids of forgotten groups come again: new groups are not those with the next ids.
-        emits_at_once: input_append_only
-            && plan.calls.is_empty()
-            && !plan.group.is_empty()
-            && plan.closes.is_none(),
+        group_schema,
+        emits_at_once,
         known: 0,
         expressions: calls.expressions,
         folds: calls.folds,
@@ -122,8 +132,9 @@ struct HashAggregate {
     before: Vec<Results>,
     /// Groups touched in this epoch that are not shown.
     hidden: Vec<u32>,
-    /// Groups that cannot be shown, and what was reported.
+    /// Groups that cannot be shown, and what was reported (but for the job's name).
     failing: BTreeMap<u32, RowError>,
+    durable: Durable,
     /// Passed on at the barrier, behind the rows that it is about.
     watermark: Option<Watermark>,
     /// Present where groups are forgotten when their window has closed.
@@ -153,7 +164,7 @@ impl Operator for HashAggregate {
         if self.emits_at_once {
             self.emit_new(groups, &evaluated.batch, out)?;
         } else {
-            self.fold(groups, &evaluated)?;
+            self.fold(groups, &evaluated, ctx.durable)?;
         }
         self.ids = ids;
         Ok(())
@@ -194,10 +205,31 @@ impl Operator for HashAggregate {
             self.emit_hidden(ids, ctx, out)?;
         }
         if let Some(watermark) = self.watermark.take() {
-            self.forget_closed(watermark);
+            self.forget_closed(watermark)?;
             out.watermark(watermark);
         }
         Ok(())
+    }
+
+    fn state_tables(&self) -> Vec<StateTable> {
+        self.durable.tables()
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        self.hand_over(delta)
+    }
+
+    fn restore(&mut self, table: usize, rows: ChangeBatch) -> Result<()> {
+        self.take_back(table, &rows)
+    }
+
+    fn restored(&mut self, _: Watermark) -> Result<()> {
+        self.find_failing()
+    }
+
+    fn closing_column(&self, _: usize) -> Option<usize> {
+        // Each table has the key columns first.
+        self.closing.as_ref().map(Closing::key)
     }
 
     fn state_size(&self) -> StateSize {
@@ -228,7 +260,7 @@ impl HashAggregate {
     }
 
     /// Remembers the results of groups about to change, and folds the batch in.
-    fn fold(&mut self, ids: Ids<'_>, evaluated: &Evaluated) -> Result<()> {
+    fn fold(&mut self, ids: Ids<'_>, evaluated: &Evaluated, durable: bool) -> Result<()> {
         let bound = self.groups.bound();
         self.folds.iter_mut().for_each(|fold| fold.grow(bound));
         let mut shown = Vec::new();
@@ -243,9 +275,14 @@ impl HashAggregate {
             weights: evaluated.batch.weights(),
             columns: &evaluated.columns,
             filters: &evaluated.filters,
+            durable,
         };
         self.groups.count_rows(&batch);
-        self.folds.iter_mut().try_for_each(|fold| fold.update(&batch))
+        self.folds.iter_mut().try_for_each(|fold| fold.update(&batch))?;
+        if durable {
+            self.durable.record(&mut self.folds, &batch, &evaluated.batch)?;
+        }
+        Ok(())
     }
 
     /// The results of these groups, in the types of the output, and the first failure of each that has one.
@@ -337,41 +374,49 @@ impl HashAggregate {
         failed: &Failed,
         ctx: &Context,
     ) -> Result<()> {
+        let mut ended = Vec::new();
         for (position, &id) in ids.iter().enumerate() {
             let exists = self.groups.exists(id);
             let failure = if exists { failed.get(&position) } else { None };
             if failure.is_some() || self.failing.contains_key(&id) {
                 let report = match failure {
                     None => None,
-                    Some(failure) => Some(self.report_of(keys, position, failure, ctx)?),
+                    Some(failure) => Some(self.report_of(keys, position, failure)?),
                 };
                 self.report(id, report, ctx);
             }
             self.groups.settle(id, exists && failure.is_none());
             if !exists {
+                if self.groups.is_stored(id) {
+                    ended.push(position as u32);
+                }
                 self.folds.iter_mut().for_each(|fold| fold.clear(id));
                 self.groups.remove(id);
                 self.closing.iter_mut().for_each(|closing| closing.forget(id));
+            } else if ctx.durable {
+                self.groups.mark(id);
             }
         }
-        Ok(())
+        self.durable.record_ended(keys, ended)
     }
 
     /// Drops groups whose window has closed: they have been given and cannot change any more. What was reported of them
     /// stays.
-    fn forget_closed(&mut self, frontier: Watermark) {
+    fn forget_closed(&mut self, frontier: Watermark) -> Result<()> {
         let Some(closing) = &mut self.closing else {
-            return;
+            return Ok(());
         };
         let ids = closing.advance(frontier.0, self.groups.len());
         if ids.is_empty() {
-            return;
+            return Ok(());
         }
+        self.record_closed(&ids)?;
         self.folds.iter_mut().for_each(|fold| fold.close(&ids));
         for id in ids {
             self.groups.remove(id);
             self.failing.remove(&id);
         }
+        Ok(())
     }
 
     fn report_of(
@@ -379,7 +424,6 @@ impl HashAggregate {
         keys: &[ArrayRef],
         position: usize,
         (call, message): &(usize, String),
-        ctx: &Context,
     ) -> Result<RowError> {
         let row = if keys.is_empty() {
             String::new()
@@ -388,7 +432,7 @@ impl HashAggregate {
             ChangeBatch::insert(keys).pretty_row(position)
         };
         Ok(RowError {
-            relation: ctx.job.to_string(),
+            relation: String::new(),
             operator: "Aggregate".to_owned(),
             position: self.outputs[*call].name.clone(),
             message: message.clone(),
@@ -402,11 +446,12 @@ impl HashAggregate {
         if self.failing.get(&id) == report.as_ref() {
             return;
         }
+        let relation = ctx.job.to_string();
         if let Some(old) = self.failing.remove(&id) {
-            ctx.errors.report(RowError { weight: -1, ..old });
+            ctx.errors.report(RowError { relation: relation.clone(), weight: -1, ..old });
         }
         if let Some(new) = report {
-            ctx.errors.report(new.clone());
+            ctx.errors.report(RowError { relation, ..new.clone() });
             self.failing.insert(id, new);
         }
     }

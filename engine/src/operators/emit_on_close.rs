@@ -1,7 +1,8 @@
 //! EmitOnClose: holds changes back until their window has closed, then emits what is left of them: final rows only.
 //!
 //! State: the changes of open windows, consolidated as they are looked through. Rows are released at barriers, since an
-//! aggregate below gives its last word on a window there.
+//! aggregate below gives its last word on a window there. Readers may rely on rows that only come: equal ones come one
+//! by one, not as one row of a higher weight. The state table has the rows that are held back.
 
 use std::sync::Arc;
 
@@ -14,11 +15,15 @@ use crate::error::Result;
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::plan::CloseColumn;
+use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 use crate::time::Watermark;
 
 struct Operation {
     column: usize,
     schema: SchemaRef,
+    /// Of the state table.
+    held_schema: SchemaRef,
+    changelog: Changelog,
     held: Vec<ChangeBatch>,
     frontier: Watermark,
     /// The frontier has moved since rows were last released.
@@ -26,13 +31,25 @@ struct Operation {
 }
 
 pub(crate) fn build(plan: CloseColumn, schema: &SchemaRef) -> Box<dyn Operator> {
+    let columns: Vec<usize> = (0..schema.fields().len()).collect();
     Box::new(Operation {
         column: plan.column,
         schema: Arc::clone(schema),
+        held_schema: table_schema(schema, &columns),
+        changelog: Changelog::default(),
         held: Vec::new(),
         frontier: Watermark::MIN,
         moved: false,
     })
+}
+
+impl Operation {
+    fn record(&mut self, changes: &ChangeBatch) -> Result<()> {
+        let columns = changes.rows().columns().to_vec();
+        let changes = changes.with_columns(Arc::clone(&self.held_schema), columns)?;
+        self.changelog.record(true, &changes);
+        Ok(())
+    }
 }
 
 impl Operator for Operation {
@@ -40,9 +57,12 @@ impl Operator for Operation {
         &mut self,
         _input: usize,
         batch: ChangeBatch,
-        _ctx: &Context,
+        ctx: &Context,
         _out: &mut Output,
     ) -> Result<()> {
+        if ctx.durable {
+            self.record(&batch)?;
+        }
         self.held.push(batch);
         Ok(())
     }
@@ -58,7 +78,7 @@ impl Operator for Operation {
         Ok(())
     }
 
-    fn on_barrier(&mut self, _barrier: &Barrier, _ctx: &Context, out: &mut Output) -> Result<()> {
+    fn on_barrier(&mut self, _barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
         if self.held.is_empty() {
             if std::mem::take(&mut self.moved) {
                 out.watermark(self.frontier);
@@ -67,12 +87,44 @@ impl Operator for Operation {
         }
         let all = ChangeBatch::concat(&self.schema, &self.held)?.consolidate()?;
         let final_rows = closed(&all, self.column, self.frontier)?;
-        out.batch(all.filter(&final_rows)?);
+        let released = all.filter(&final_rows)?;
+        if ctx.durable && !released.is_empty() {
+            self.record(&released.negate())?;
+        }
+        out.batch(released.unroll()?);
         let open = all.filter(&not(&final_rows)?)?;
         self.held = if open.is_empty() { Vec::new() } else { vec![open] };
         if std::mem::take(&mut self.moved) {
             out.watermark(self.frontier);
         }
+        Ok(())
+    }
+
+    fn state_tables(&self) -> Vec<StateTable> {
+        vec![StateTable {
+            name: "rows",
+            schema: Arc::clone(&self.held_schema),
+            kind: StateKind::Bag,
+            placement: Placement::Input {
+                input: 0,
+                columns: (0..self.schema.fields().len()).map(Some).collect(),
+            },
+        }]
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        self.changelog.hand_over(0, delta);
+        Ok(())
+    }
+
+    fn restore(&mut self, _table: usize, rows: ChangeBatch) -> Result<()> {
+        let columns = rows.rows().columns().to_vec();
+        self.held.push(rows.with_columns(Arc::clone(&self.schema), columns)?);
+        Ok(())
+    }
+
+    fn restored(&mut self, frontier: Watermark) -> Result<()> {
+        self.frontier = frontier;
         Ok(())
     }
 
@@ -83,3 +135,6 @@ impl Operator for Operation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@
 //! Whether a row has a partner is known from the sum of weights of the other side's key if there is
 //! no residual condition, else from a count for each row. Rows with a NULL in their key match
 //! nothing and are not held, unless NULL equals NULL. State is never dropped by watermark: interval
-//! joins are another operator.
+//! joins are another operator. It survives as a table for each side (`durable.rs`).
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::SchemaRef;
@@ -26,13 +26,17 @@ use crate::error::{EngineError, Result};
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::operators::row_store::{NONE, take_columns};
 use crate::plan::{self, JoinKind};
+use crate::state::{Delta, StateTable};
+use crate::time::Watermark;
 
+use durable::{Matching, SideTable};
 use emit::{BATCH_ROWS, Emitter};
 use keys::{JoinKeys, keep_odd};
 use pairs::{Pairs, Search};
 use residual::Residual;
 use side::{Incoming, Side};
 
+mod durable;
 mod emit;
 mod keys;
 mod pairs;
@@ -69,6 +73,12 @@ pub(crate) fn build(
     };
     let sides = [side(0), side(1)];
     let is_held = [true, emitter.gives_pairs() || !by_key];
+    let plan_keys = [&plan.left_keys, &plan.right_keys];
+    let table = |side: usize| {
+        let held = if is_held[side] { &sides[side].columns[..] } else { &[] };
+        SideTable::new(schemas[side], held, plan_keys[side])
+    };
+    let tables = [table(0), table(1)];
     let is_settled =
         by_key && right_append_only && matches!(plan.kind, JoinKind::LeftSemi | JoinKind::LeftAnti);
     Ok(Box::new(HashJoin {
@@ -76,6 +86,7 @@ pub(crate) fn build(
         residual,
         keys,
         sides,
+        tables,
         append_only,
         is_held,
         is_settled,
@@ -90,6 +101,7 @@ struct HashJoin {
     residual: Option<Residual>,
     keys: JoinKeys,
     sides: [Side; 2],
+    tables: [SideTable; 2],
     append_only: [bool; 2],
     /// Whether rows of a side are held at all; else only the sums of their weights.
     is_held: [bool; 2],
@@ -118,6 +130,25 @@ impl Operator for HashJoin {
         let done = self.process(input, &batch, &mut ids, ctx, out);
         self.ids = ids;
         done
+    }
+
+    fn state_tables(&self) -> Vec<StateTable> {
+        self.tables.iter().enumerate().map(|(side, table)| table.describe(side)).collect()
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        for (side, table) in self.tables.iter_mut().enumerate() {
+            table.hand_over(side, delta);
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, table: usize, rows: ChangeBatch) -> Result<()> {
+        self.restore_side(table, &rows)
+    }
+
+    fn restored(&mut self, _frontier: Watermark) -> Result<()> {
+        self.count_matches()
     }
 
     fn state_size(&self) -> StateSize {
@@ -162,17 +193,35 @@ impl HashJoin {
         if self.emitter.gives_lone(side) {
             self.emit_own(side, batch, ids, matches.as_deref(), out)?;
         }
-        let mut emptied = Vec::new();
+        let (mut emptied, mut turned_at) = (Vec::new(), Vec::new());
         if self.emitter.gives_lone(other) {
             if by_key {
-                let keys = self.keys.add(side, ids, batch.weights());
-                self.emit_turned_keys(other, &keys, &mut emptied, out)?;
+                let keys = self.keys.add(side, ids, batch.weights(), &mut turned_at);
+                self.emit_turned_keys(other, &keys, &mut emptied, ctx, out)?;
             } else {
                 keep_odd(&mut turned);
                 self.emit_turned(other, &turned, out)?;
             }
         }
-        self.hold(side, batch, ids, matches.as_deref(), &mut emptied)?;
+        if self.is_settled && side == 0 {
+            for id in ids.iter_mut().filter(|id| self.keys.is_matched(**id, 1)) {
+                *id = NONE;
+            }
+        }
+        if !ctx.durable {
+            self.hold(side, batch, ids, matches.as_deref(), &mut emptied)?;
+        } else if !self.is_held[side] && self.append_only[side] {
+            // A key that is there once is matched for ever.
+            self.tables[side].record_some(batch, &turned_at)?;
+        } else {
+            let matching = Matching::new(batch, ids, matches.as_deref())?;
+            let (batch, ids, matches) = matching.as_ref().map_or_else(
+                || (batch, &*ids, matches.as_deref()),
+                |rows| (&rows.batch, &rows.ids[..], rows.matches.as_deref()),
+            );
+            self.tables[side].record(batch)?;
+            self.hold(side, batch, ids, matches, &mut emptied)?;
+        }
         self.keys.release(&mut emptied);
         Ok(())
     }
@@ -245,14 +294,11 @@ impl HashJoin {
         }
         let own = residual.columns[side].iter().map(|&c| ArrayRef::clone(batch.column(c)));
         let own = take_columns(&own.collect::<Vec<_>>(), &pairs.rows)?;
-        let place = |column: &usize| other.columns.iter().position(|held| held == column);
-        let wanted: Option<Vec<usize>> = residual.columns[1 - side].iter().map(place).collect();
-        let wanted = wanted.ok_or_else(|| EngineError::internal("a column is not held"))?;
-        let theirs = other.store.gather_columns(&pairs.held, wanted)?;
+        let theirs = other.gather_columns(&pairs.held, &residual.columns[1 - side])?;
         let columns = if side == 0 { [own, theirs] } else { [theirs, own] }.concat();
         let weight =
             |pair: usize| batch.weight(pairs.rows[pair] as usize) * other.weight(pairs.held[pair]);
-        let mask = residual.evaluate(columns, pairs.len(), weight, ctx)?;
+        let mask = residual.evaluate(columns, pairs.len(), weight, Some(ctx))?;
         if mask.count_set_bits() == pairs.len() {
             self.found.rows.extend_from_slice(&pairs.rows);
             self.found.held.extend_from_slice(&pairs.held);
@@ -320,6 +366,7 @@ impl HashJoin {
         side: usize,
         keys: &[u32],
         emptied: &mut Vec<u32>,
+        ctx: &Context,
         out: &mut Output,
     ) -> Result<()> {
         let mut rows = Vec::new();
@@ -329,18 +376,34 @@ impl HashJoin {
             while row != NONE {
                 rows.push((row, matched));
                 if rows.len() >= BATCH_ROWS {
-                    self.emit_held(side, &rows, out)?;
+                    self.emit_turned_rows(side, &rows, ctx, out)?;
                     rows.clear();
                 }
                 row = self.sides[side].next(row);
             }
         }
-        self.emit_held(side, &rows, out)?;
+        self.emit_turned_rows(side, &rows, ctx, out)?;
         if self.is_settled {
             for &key in keys {
                 self.sides[side].free_chain(&mut self.keys, key, emptied);
             }
             self.sides[side].maintain()?;
+        }
+        Ok(())
+    }
+
+    /// Emits what changes for held rows of a side that turned. If that settles them they leave the state.
+    fn emit_turned_rows(
+        &mut self,
+        side: usize,
+        rows: &[(u32, bool)],
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
+        let columns = self.emit_held(side, rows, out)?;
+        if self.is_settled && ctx.durable {
+            let weights = rows.iter().map(|&(row, _)| -self.sides[side].weight(row));
+            self.tables[side].record_rows(&columns, &weights.collect::<Vec<_>>())?;
         }
         Ok(())
     }
@@ -355,10 +418,15 @@ impl HashJoin {
         Ok(())
     }
 
-    /// Held rows that have, or do not have, a partner from now on.
-    fn emit_held(&self, side: usize, rows: &[(u32, bool)], out: &mut Output) -> Result<()> {
+    /// Held rows that have, or do not have, a partner from now on. Gives their columns.
+    fn emit_held(
+        &self,
+        side: usize,
+        rows: &[(u32, bool)],
+        out: &mut Output,
+    ) -> Result<Vec<ArrayRef>> {
         if rows.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let held = &self.sides[side];
         let ids: Vec<u32> = rows.iter().map(|&(row, _)| row).collect();
@@ -372,11 +440,12 @@ impl HashJoin {
                 let columns = columns.clone();
                 self.emitter.lone(side, columns, Some(weights), rows.len(), Some(marks), out)?;
             }
-            return Ok(());
+            return Ok(columns);
         }
         let sign = |matched| if self.emitter.is_given(matched) { 1 } else { -1 };
         let weights = rows.iter().map(|&(row, matched)| held.weight(row) * sign(matched)).collect();
-        self.emitter.lone(side, columns, Some(weights), rows.len(), None, out)
+        self.emitter.lone(side, columns.clone(), Some(weights), rows.len(), None, out)?;
+        Ok(columns)
     }
 
     /// Takes the batch into the state of its side.
@@ -384,7 +453,7 @@ impl HashJoin {
         &mut self,
         side: usize,
         batch: &ChangeBatch,
-        ids: &mut [u32],
+        ids: &[u32],
         matches: Option<&[i64]>,
         emptied: &mut Vec<u32>,
     ) -> Result<()> {
@@ -393,11 +462,6 @@ impl HashJoin {
                 emptied.extend(ids.iter().filter(|&&id| id != NONE));
             }
             return Ok(());
-        }
-        if self.is_settled && side == 0 {
-            for id in ids.iter_mut().filter(|id| self.keys.is_matched(**id, 1)) {
-                *id = NONE;
-            }
         }
         let held = &mut self.sides[side];
         let columns = held.columns.iter().map(|&c| ArrayRef::clone(batch.column(c)));

@@ -66,4 +66,12 @@ impl Operator for Operation {
         out.watermark(frontier);
         Ok(())
     }
+
+    fn restored(&mut self, frontier: Watermark) -> Result<()> {
+        self.frontier = frontier;
+        Ok(())
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,6 +89,11 @@ impl RowStore {
         self.places.len() - self.free_ids.len()
     }
 
+    /// Whether a row has this id.
+    pub(crate) fn is_held(&self, id: u32) -> bool {
+        self.places[id as usize].block != NONE
+    }
+
     /// All ids are below this.
     pub(crate) fn id_bound(&self) -> usize {
         self.places.len()
@@ -308,7 +313,7 @@ pub(crate) fn take_columns(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<Arr
 }
 
 /// The array, copied if it pins much more memory than its own rows need.
-fn unpin(array: &ArrayRef) -> Result<ArrayRef> {
+pub(crate) fn unpin(array: &ArrayRef) -> Result<ArrayRef> {
     let pinned = |buffers: &[arrow::buffer::Buffer]| buffers.iter().map(|b| b.len()).sum::<usize>();
     match array.data_type() {
         DataType::Utf8View => {

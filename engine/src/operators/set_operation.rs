@@ -8,7 +8,7 @@
 //! min(l, r), as in PostgreSQL; without ALL a row is given once or not at all: EXCEPT where l > 0
 //! and r = 0, INTERSECT where both are there. Rows are equal as keys are: NULL equals NULL. At the
 //! barrier the difference to what was emitted goes out for each row that was touched, and rows that
-//! are on neither side are forgotten.
+//! are on neither side are forgotten. Its state tables are the rows of either side.
 
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use crate::key::{KeyEncoder, KeyMap};
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::plan::{self, SetKind};
+use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 use crate::time::Watermark;
 
 /// Rows of an output batch, at most (about, where a row is repeated).
@@ -35,9 +36,12 @@ pub(crate) fn build(plan: &plan::SetOperation, schema: &SchemaRef) -> Result<Box
     let types: Vec<DataType> = schema.fields().iter().map(|f| f.data_type().clone()).collect();
     let encoder = KeyEncoder::new(&types)?;
     let map = KeyMap::new(&encoder);
+    let columns: Vec<usize> = (0..types.len()).collect();
     Ok(Box::new(SetOperation {
         plan: *plan,
         schema: Arc::clone(schema),
+        held_schema: table_schema(schema, &columns),
+        changelogs: Default::default(),
         encoder,
         map,
         counts: Vec::new(),
@@ -51,6 +55,9 @@ pub(crate) fn build(plan: &plan::SetOperation, schema: &SchemaRef) -> Result<Box
 struct SetOperation {
     plan: plan::SetOperation,
     schema: SchemaRef,
+    /// Of the state tables: either side may have NULLs where the output has none.
+    held_schema: SchemaRef,
+    changelogs: [Changelog; 2],
     encoder: KeyEncoder,
     map: KeyMap,
     counts: Vec<Counts>,
@@ -77,28 +84,16 @@ impl Operator for SetOperation {
         &mut self,
         input: usize,
         batch: ChangeBatch,
-        _ctx: &Context,
+        ctx: &Context,
         _out: &mut Output,
     ) -> Result<()> {
-        self.ids.clear();
-        if self.schema.fields().is_empty() {
-            self.ids.resize(batch.num_rows(), 0);
-            self.counts.resize(1, Counts::default());
-        } else {
-            let keys = self.encoder.encode(&self.typed_columns(&batch)?)?;
-            self.map.insert_all(&keys, &mut self.ids);
-            self.counts.resize(self.map.id_bound(), Counts::default());
-        }
         self.stays_append_only &= batch.weights().is_none();
-        for (row, &id) in self.ids.iter().enumerate() {
-            let counts = &mut self.counts[id as usize];
-            counts.sides[input] += batch.weight(row);
-            if !counts.is_touched {
-                counts.is_touched = true;
-                self.touched.push(id);
-            }
+        let columns = self.typed_columns(&batch)?;
+        if ctx.durable {
+            let changes = batch.with_columns(Arc::clone(&self.held_schema), columns.clone())?;
+            self.changelogs[input].record(true, &changes);
         }
-        Ok(())
+        self.count(input, &columns, &batch)
     }
 
     /// Rows of this epoch come out at its barrier: a promise about them must not be ahead of them.
@@ -146,6 +141,40 @@ impl Operator for SetOperation {
         Ok(())
     }
 
+    fn state_tables(&self) -> Vec<StateTable> {
+        let table = |(input, name)| StateTable {
+            name,
+            schema: Arc::clone(&self.held_schema),
+            kind: StateKind::Bag,
+            placement: Placement::Input {
+                input,
+                columns: (0..self.schema.fields().len()).map(Some).collect(),
+            },
+        };
+        [(0, "left"), (1, "right")].into_iter().map(table).collect()
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        for (table, changelog) in self.changelogs.iter_mut().enumerate() {
+            changelog.hand_over(table, delta);
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, table: usize, rows: ChangeBatch) -> Result<()> {
+        self.count(table, rows.rows().columns(), &rows)
+    }
+
+    /// What the counts imply has been emitted. If the inputs only append it goes on so; else the first change ends that.
+    fn restored(&mut self, _frontier: Watermark) -> Result<()> {
+        for id in self.touched.drain(..) {
+            let counts = &mut self.counts[id as usize];
+            counts.is_touched = false;
+            counts.emitted = result_count(self.plan, counts.sides);
+        }
+        Ok(())
+    }
+
     fn state_size(&self) -> StateSize {
         let bytes = self.map.bytes() + self.counts.capacity() * size_of::<Counts>();
         StateSize { rows: self.map.len(), bytes }
@@ -153,6 +182,28 @@ impl Operator for SetOperation {
 }
 
 impl SetOperation {
+    /// Adds the weights of a batch, which has these columns in the schema's types, to a side.
+    fn count(&mut self, side: usize, columns: &[ArrayRef], batch: &ChangeBatch) -> Result<()> {
+        self.ids.clear();
+        if self.schema.fields().is_empty() {
+            self.ids.resize(batch.num_rows(), 0);
+            self.counts.resize(1, Counts::default());
+        } else {
+            let keys = self.encoder.encode(columns)?;
+            self.map.insert_all(&keys, &mut self.ids);
+            self.counts.resize(self.map.id_bound(), Counts::default());
+        }
+        for (row, &id) in self.ids.iter().enumerate() {
+            let counts = &mut self.counts[id as usize];
+            counts.sides[side] += batch.weight(row);
+            if !counts.is_touched {
+                counts.is_touched = true;
+                self.touched.push(id);
+            }
+        }
+        Ok(())
+    }
+
     /// The columns in the types of the schema; inputs agree with it up to representation.
     fn typed_columns(&self, batch: &ChangeBatch) -> Result<Vec<ArrayRef>> {
         let pairs = batch.rows().columns().iter().zip(self.encoder.types());

@@ -12,7 +12,8 @@
 //!
 //! If rows never leave, only those within the limit are held, and a row that cannot be among them
 //! is dropped by a look at its prefix. Else all rows are held. The order is total over rows that
-//! differ, so that the result is a function of the rows. State is not dropped by watermark.
+//! differ, so that the result is a function of the rows. State is not dropped by watermark. Its
+//! table has the rows that are held.
 
 use arrow::datatypes::SchemaRef;
 
@@ -21,13 +22,14 @@ use crate::error::{EngineError, Result};
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::plan::{self, RankFunction};
+use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 use first::FirstRow;
 use keys::PartitionKeys;
 use order::{Entry, RowOrder};
 use partition::{Bound, Partition};
-use rows::{BATCH_ROWS, Emitter, Rows};
+use rows::{BATCH_ROWS, Emitter, HeldTable, Rows};
 use window::{Shown, Window};
 
 mod first;
@@ -64,9 +66,10 @@ pub(crate) fn build(
         with_ties: plan.with_ties,
         shows_rank: plan.rank.is_some(),
     };
+    let table = HeldTable::new(input);
     let numbers_rows = function == RankFunction::RowNumber && !plan.with_ties;
     if input_append_only && numbers_rows && (plan.offset, plan.limit) == (0, Some(1)) {
-        return Ok(Box::new(FirstRow::new(keys, order, emitter, width)));
+        return Ok(Box::new(FirstRow::new(keys, order, emitter, table, width)));
     }
     let bound = window.end.filter(|_| input_append_only).map(|end| Bound {
         rows: i64::try_from(end).unwrap_or(i64::MAX),
@@ -79,6 +82,7 @@ pub(crate) fn build(
         keys,
         order,
         emitter,
+        table,
         window,
         bound,
         partitions: Vec::new(),
@@ -98,6 +102,7 @@ struct TopN {
     keys: PartitionKeys,
     order: RowOrder,
     emitter: Emitter,
+    table: HeldTable,
     window: Window,
     bound: Option<Bound>,
     partitions: Vec<Partition>,
@@ -127,7 +132,7 @@ impl Operator for TopN {
         &mut self,
         _input: usize,
         batch: ChangeBatch,
-        _ctx: &Context,
+        ctx: &Context,
         _out: &mut Output,
     ) -> Result<()> {
         if batch.is_empty() || self.shows_nothing {
@@ -136,19 +141,12 @@ impl Operator for TopN {
         if self.append_only {
             check_appends(&batch)?;
         }
-        let bound = self.keys.assign(&batch, &mut self.ids)?;
-        self.partitions.resize_with(bound, Partition::default);
-        self.thresholds.resize(bound, u64::MAX);
-        let columns = batch.rows().columns();
-        self.order.prefixes(columns, batch.num_rows(), &mut self.prefixes);
-        let candidates = self.candidates(&batch);
-        let ids = self.rows.put(columns, &candidates)?;
-        for (&row, &id) in candidates.iter().zip(&ids) {
-            let row = row as usize;
-            let entry = Entry { prefix: self.prefixes[row], id };
-            self.take_in(self.ids[row], entry, batch.weight(row));
+        if self.bound.is_some() {
+            self.rows.notes_changes = ctx.durable;
+        } else if ctx.durable {
+            self.table.record(&batch)?;
         }
-        Ok(())
+        self.take_all(&batch)
     }
 
     /// Rows of this epoch come out at its barrier: a promise about them must not be ahead of them.
@@ -158,6 +156,7 @@ impl Operator for TopN {
     }
 
     fn on_barrier(&mut self, _: &Barrier, _: &Context, out: &mut Output) -> Result<()> {
+        self.rows.write_changes(&mut self.table)?;
         let mut changes = Vec::new();
         let mut shown = Vec::new();
         let mut ends = self.touched.iter().skip(1).map(|&(_, start)| start);
@@ -180,9 +179,25 @@ impl Operator for TopN {
             out.watermark(frontier);
         }
         self.forget_empty();
-        self.touched.clear();
-        self.shown.clear();
-        self.rows.end_epoch()
+        self.end_epoch()
+    }
+
+    fn state_tables(&self) -> Vec<StateTable> {
+        if self.shows_nothing { Vec::new() } else { vec![self.table.describe()] }
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        self.table.hand_over(delta);
+        Ok(())
+    }
+
+    fn restore(&mut self, _table: usize, rows: ChangeBatch) -> Result<()> {
+        self.take_all(&rows)
+    }
+
+    /// The rows are as at the end of an epoch whose result is out.
+    fn restored(&mut self, _frontier: Watermark) -> Result<()> {
+        self.end_epoch()
     }
 
     fn state_size(&self) -> StateSize {
@@ -194,6 +209,29 @@ impl Operator for TopN {
 }
 
 impl TopN {
+    /// Takes the rows of a batch in.
+    fn take_all(&mut self, batch: &ChangeBatch) -> Result<()> {
+        let bound = self.keys.assign(batch, &mut self.ids)?;
+        self.partitions.resize_with(bound, Partition::default);
+        self.thresholds.resize(bound, u64::MAX);
+        let columns = batch.rows().columns();
+        self.order.prefixes(columns, batch.num_rows(), &mut self.prefixes);
+        let candidates = self.candidates(batch);
+        let ids = self.rows.put(columns, &candidates)?;
+        for (&row, &id) in candidates.iter().zip(&ids) {
+            let row = row as usize;
+            let entry = Entry { prefix: self.prefixes[row], id };
+            self.take_in(self.ids[row], entry, batch.weight(row));
+        }
+        Ok(())
+    }
+
+    fn end_epoch(&mut self) -> Result<()> {
+        self.touched.clear();
+        self.shown.clear();
+        self.rows.end_epoch()
+    }
+
     /// The rows of a batch that can come into the result.
     fn candidates(&mut self, batch: &ChangeBatch) -> Vec<u32> {
         let rows = 0..batch.num_rows() as u32;
@@ -236,7 +274,7 @@ impl TopN {
             None => {
                 rows.set_weight(entry.id, weight);
                 if let Some(bound) = bound {
-                    bound.prune(place, entry, order, rows);
+                    bound.prune(place, entry, true, order, rows);
                 }
             }
             Some(existing) => {
@@ -246,7 +284,10 @@ impl TopN {
                     place.rows.remove(existing, |a, b| order.compare(&rows.store, a, b));
                     rows.leave(existing.id);
                 } else {
-                    rows.set_weight(existing.id, sum);
+                    rows.gain(existing.id, weight);
+                    if let Some(bound) = bound {
+                        bound.prune(place, existing, false, order, rows);
+                    }
                 }
             }
         }

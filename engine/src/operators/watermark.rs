@@ -1,7 +1,8 @@
 //! Watermark: derives the stream's watermark from an expression over its rows (`ts - INTERVAL '5 seconds'`).
 //!
 //! The watermark is the largest value so far; rows pass unchanged. Watermarks from upstream are replaced, except the one
-//! that says that the input has ended.
+//! that says that the input has ended. It keeps no state: after a restart the largest value is sought anew, and a reader,
+//! whose own watermark is restored, ignores lower ones until it is passed.
 
 use arrow::array::AsArray;
 use arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
@@ -57,3 +58,6 @@ impl Operator for Operation {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,6 +72,8 @@ pub struct FragmentNode {
     pub plan: StreamPlan,
     /// In order of the operator's inputs.
     pub children: Vec<Child>,
+    /// How the rows of each input are spread over the tasks.
+    pub distributions: Vec<Distribution>,
 }
 
 /// One fragment.
@@ -285,8 +287,9 @@ impl Branch {
     /// The node on top of this branch.
     fn on_top(mut self, plan: &StreamPlan) -> Self {
         let children = vec![self.fragment.root];
+        let distributions = vec![self.distribution.clone()];
         self.distribution = self.distribution_above(plan);
-        self.fragment.nodes.push(FragmentNode { plan: plan.clone(), children });
+        self.fragment.nodes.push(FragmentNode { plan: plan.clone(), children, distributions });
         self.fragment.root = Child::Node(self.fragment.nodes.len() - 1);
         self
     }
@@ -304,8 +307,9 @@ impl Branch {
             self.fragment.nodes.push(node);
         }
         self.fragment.inputs.extend(right.fragment.inputs);
+        let distributions = vec![self.distribution.clone(), right.distribution];
         self.distribution = self.distribution_above(plan);
-        self.fragment.nodes.push(FragmentNode { plan: plan.clone(), children });
+        self.fragment.nodes.push(FragmentNode { plan: plan.clone(), children, distributions });
         self.fragment.root = Child::Node(self.fragment.nodes.len() - 1);
         self
     }

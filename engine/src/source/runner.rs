@@ -130,6 +130,19 @@ impl Runner {
         }
     }
 
+    /// Goes on with these splits where a checkpoint stood.
+    pub(crate) fn resume(&mut self, splits: impl IntoIterator<Item = (Split, Offset, Watermark)>) {
+        for (split, offset, watermark) in splits {
+            let open = OpenSplit { watermark, ..OpenSplit::new(offset, None) };
+            self.splits.insert(split, open);
+        }
+    }
+
+    /// Where each split stands: offset and watermark.
+    pub(crate) fn progress(&self) -> impl Iterator<Item = (&Split, Offset, Watermark)> {
+        self.splits.iter().map(|(split, open)| (split, open.offset, open.watermark))
+    }
+
     /// Where each split has been read to.
     pub(crate) fn offsets(&self) -> Vec<(Split, Offset)> {
         self.splits.iter().map(|(split, open)| (split.clone(), open.offset)).collect()

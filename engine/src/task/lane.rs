@@ -20,6 +20,9 @@ use crate::plan::Expr;
 use crate::source::{EventTime, Offset, Runner, Split, Turn};
 use crate::time::Watermark;
 
+/// How often a source that must not read looks whether it may.
+const PAUSE: Duration = Duration::from_millis(10);
+
 /// What a lane has now.
 pub(crate) enum Polled {
     Message(Message),
@@ -197,7 +200,8 @@ impl Root {
                 Ok(Polled::Message(Message::Batch(ChangeBatch::insert(rows))))
             }
             RootKind::Source(source) => {
-                let wait = source.turn(&mut self.pending)?;
+                let paused = self.events.are_sources_paused();
+                let wait = if paused { Some(PAUSE) } else { source.turn(&mut self.pending)? };
                 let busy = wait.is_none();
                 if busy != self.busy {
                     self.busy = busy;

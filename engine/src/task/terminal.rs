@@ -44,6 +44,8 @@ pub(crate) struct RelationRoot {
     pub(crate) contents: Contents,
     /// Of this epoch.
     changes: Vec<ChangeBatch>,
+    /// Since the last checkpoint, in durable databases.
+    handover: Option<Vec<ChangeBatch>>,
     edges: Vec<Edge>,
     watermark: Watermark,
     /// Which columns the batches have, when it is not all of them (sources).
@@ -65,10 +67,21 @@ impl RelationRoot {
             writer,
             contents,
             changes: Vec::new(),
+            handover: None,
             edges: Vec::new(),
             watermark: Watermark::MIN,
             layout: None,
         }
+    }
+
+    /// Checkpoints will be made: changes are kept for them.
+    pub(crate) fn keep_changes(&mut self) {
+        self.handover = Some(Vec::new());
+    }
+
+    /// Goes on from a checkpoint.
+    pub(crate) fn resume(&mut self, watermark: Watermark) {
+        self.watermark = watermark;
     }
 
     /// The source's batches have these columns from here on.
@@ -105,6 +118,9 @@ impl RelationRoot {
         }
         if let Some(writer) = &mut self.writer {
             writer.apply(&batch)?;
+            if let Some(handover) = &mut self.handover {
+                handover.push(batch.clone());
+            }
             self.changes.push(batch);
         }
         Ok(())
@@ -129,6 +145,7 @@ impl RelationRoot {
         let new = change.attach.get(&self.id).and_then(|parts| parts.get(self.partition));
         for edge in new.into_iter().flatten() {
             let start = match &self.contents {
+                _ if change.resume.contains(&edge.job) => Start::Empty,
                 Contents::Stored(versions) => {
                     let chunks = versions.at(barrier.epoch);
                     Start::Snapshot(Snapshot::new(Arc::clone(&self.schema), vec![chunks]))
@@ -185,6 +202,22 @@ impl Terminal {
                 root.edges.iter().for_each(|edge| edge.watermark(watermark));
             }
             Self::Sink(_) => {}
+        }
+    }
+
+    /// Changes of the relation's contents since the last call.
+    pub(crate) fn take_handover(&mut self) -> Vec<ChangeBatch> {
+        match self {
+            Self::Relation(root) => root.handover.as_mut().map(std::mem::take).unwrap_or_default(),
+            Self::Exchange(_) | Self::Sink(_) => Vec::new(),
+        }
+    }
+
+    /// The watermark of the output, if it is a relation's.
+    pub(crate) fn output_watermark(&self) -> Option<Watermark> {
+        match self {
+            Self::Relation(root) => Some(root.watermark),
+            Self::Exchange(_) | Self::Sink(_) => None,
         }
     }
 

@@ -54,6 +54,8 @@ where
             };
             let registration = shared.cancels.register();
             let mut session = shared.database.session(&start_up.user);
+            // One wait for all that a client sends ahead: before anything of it is answered.
+            session.defer_durability(true);
             let accepted = start_up
                 .check_database(&shared.config.database)
                 .and_then(|()| start_up.apply(&mut session));
@@ -99,6 +101,7 @@ impl Connection {
         }
         // Whatever the client had open is freed before it hears of the end.
         self.portals.clear();
+        self.settle_writes().await;
         self.output.close().await;
     }
 
@@ -167,7 +170,10 @@ impl Connection {
                 Ok(())
             }
             Frontend::Execute { portal, max_rows } => self.execute_portal(&portal, max_rows).await,
-            Frontend::Flush => self.output.flush().await,
+            Frontend::Flush => {
+                self.settle_writes().await;
+                self.output.flush().await
+            }
             Frontend::Sync => {
                 self.skipping = false;
                 self.ready().await
@@ -184,6 +190,7 @@ impl Connection {
 
     /// Tells of an error, and what the protocol wants after it.
     async fn report(&mut self, error: &SqlError, extended: bool) -> Result<(), Failure> {
+        self.settle_writes().await;
         self.fail_transaction().await;
         self.put_notices();
         write_error(Severity::Error, error, &mut self.output.buffer);
@@ -199,6 +206,15 @@ impl Connection {
         self.ready().await
     }
 
+    /// Tags of writes are in the buffer: they may go when the writes survive a crash. When they do not, the client is told
+    /// so behind the tags, as when the COMMIT at a Sync fails.
+    async fn settle_writes(&mut self) {
+        if let Err(error) = self.session.wait_durable().await {
+            write_error(Severity::Error, &error, &mut self.output.buffer);
+            self.shared.counters.statement_failed();
+        }
+    }
+
     /// Notices that the session has for the client.
     pub(crate) fn put_notices(&mut self) {
         for notice in self.session.take_notices() {
@@ -208,6 +224,7 @@ impl Connection {
 
     /// ReadyForQuery, with changed settings before it.
     async fn ready(&mut self) -> Result<(), Failure> {
+        self.settle_writes().await;
         self.put_notices();
         for (name, value) in self.session.take_parameter_changes() {
             self.output.put(&ParameterStatus::new(name, value));

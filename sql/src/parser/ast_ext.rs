@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Flush,
     /// CHECKPOINT.
     Checkpoint,
+    /// CREATE SAVEPOINT and DROP SAVEPOINT: copies of the database. SAVEPOINT is a transaction's.
+    Savepoint(SavepointCommand),
     /// RESET name or RESET ALL (`None`).
     Reset(Option<String>),
     /// SET name = value; `None` is DEFAULT.
@@ -138,7 +140,10 @@ pub(crate) enum SinkInput {
 }
 
 /// Kinds of relation by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum RelationKind {
     Table,
     Source,
@@ -180,6 +185,13 @@ pub(crate) struct DropRelation {
     pub(crate) cascade: bool,
 }
 
+/// CREATE SAVEPOINT and DROP SAVEPOINT.
+#[derive(Clone, Debug)]
+pub(crate) enum SavepointCommand {
+    Create { name: Ident, if_not_exists: bool },
+    Drop { name: Ident, if_exists: bool },
+}
+
 /// SHOW.
 #[derive(Clone, Debug)]
 pub(crate) enum Show {
@@ -188,6 +200,8 @@ pub(crate) enum Show {
     Schemas,
     Databases,
     Connectors,
+    Checkpoints,
+    Savepoints,
     Columns(ObjectName),
     Create(Option<RelationKind>, ObjectName),
     All,
@@ -270,6 +284,8 @@ impl Command {
             Self::Copy(_) => "COPY",
             Self::Flush => "FLUSH",
             Self::Checkpoint => "CHECKPOINT",
+            Self::Savepoint(SavepointCommand::Create { .. }) => "CREATE SAVEPOINT",
+            Self::Savepoint(SavepointCommand::Drop { .. }) => "DROP SAVEPOINT",
             Self::Reset(_) => "RESET",
             Self::Set(_) => "SET",
             Self::Fetch(fetch) if fetch.moves => "MOVE",

@@ -6,8 +6,8 @@ use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::ast_ext::{
-    Command, CreateKind, CreateRelation, CreateSink, CreateView, Emit, SinkInput, StreamQuery,
-    TableConflict, TableOptions,
+    Command, CreateKind, CreateRelation, CreateSink, CreateView, Emit, SavepointCommand, SinkInput,
+    StreamQuery, TableConflict, TableOptions,
 };
 use super::columns::{parse_columns, unsupported};
 use super::{Parsed, expect, take, word_at};
@@ -22,6 +22,7 @@ pub(super) fn parse_create(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parse
         "MATERIALIZED" if word_at(parser, 1) == "VIEW" => parse_view(parser, or_replace, emit),
         "VIEW" if !temporary => parse_view(parser, or_replace, emit),
         "SINK" => parse_sink(parser, emit),
+        "SAVEPOINT" if !or_replace && !temporary => parse_savepoint(parser),
         _ => {
             while parser.index() > start {
                 parser.prev_token();
@@ -29,6 +30,13 @@ pub(super) fn parse_create(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parse
             Ok(Command::Sql(Box::new(parser.parse_statement()?)))
         }
     }
+}
+
+fn parse_savepoint(parser: &mut Parser<'_>) -> Parsed<Command> {
+    parser.advance_token();
+    let if_not_exists = take(parser, &["IF", "NOT", "EXISTS"]);
+    let name = parser.parse_identifier()?;
+    Ok(Command::Savepoint(SavepointCommand::Create { name, if_not_exists }))
 }
 
 fn parse_relation(parser: &mut Parser<'_>, or_replace: bool, temporary: bool) -> Parsed<Command> {

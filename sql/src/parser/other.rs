@@ -6,8 +6,8 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::ast_ext::{
-    Command, Copy, CopySource, DropRelation, Emit, Explain, FetchCursor, RelationKind, SetVariable,
-    Show, StreamQuery, SubscribeTarget,
+    Command, Copy, CopySource, DropRelation, Emit, Explain, FetchCursor, RelationKind,
+    SavepointCommand, SetVariable, Show, StreamQuery, SubscribeTarget,
 };
 use super::{Parsed, expect, fold, take, word_at};
 use crate::error::{Result, SqlError};
@@ -16,6 +16,13 @@ use crate::error::{Result, SqlError};
 pub(crate) const UNSUPPORTED: &str = "unsupported: ";
 
 pub(super) fn parse_drop(parser: &mut Parser<'_>) -> Parsed<Command> {
+    if word_at(parser, 1) == "SAVEPOINT" {
+        parser.advance_token();
+        parser.advance_token();
+        let if_exists = take(parser, &["IF", "EXISTS"]);
+        let name = parser.parse_identifier()?;
+        return Ok(Command::Savepoint(SavepointCommand::Drop { name, if_exists }));
+    }
     let kind = match (word_at(parser, 1).as_str(), word_at(parser, 2).as_str()) {
         ("TABLE", _) => RelationKind::Table,
         ("SOURCE" | "STREAM", _) => RelationKind::Source,
@@ -61,6 +68,10 @@ pub(super) fn parse_show(parser: &mut Parser<'_>) -> Parsed<Command> {
         Show::Databases
     } else if take(parser, &["CONNECTORS"]) {
         Show::Connectors
+    } else if take(parser, &["CHECKPOINTS"]) {
+        Show::Checkpoints
+    } else if take(parser, &["SAVEPOINTS"]) {
+        Show::Savepoints
     } else if take(parser, &["COLUMNS", "FROM"]) {
         Show::Columns(parser.parse_object_name(false)?)
     } else if take(parser, &["ALL"]) {

@@ -168,6 +168,7 @@ impl Planner {
                 let text = format!("\"{}\" is a sink and cannot be read", relation.name);
                 return Err(SqlError::new("42809", text).into());
             }
+            Detail::Failed(failed) => return Err(relation.failure(failed).into()),
         }
         Ok(provider_as_source(Arc::new(RelationTable::new(relation, &self.reads))))
     }

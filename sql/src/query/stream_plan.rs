@@ -77,7 +77,7 @@ struct Resolver<'a> {
 impl RelationResolver for Resolver<'_> {
     fn resolve(&self, table: &TableReference) -> Option<ResolvedRelation> {
         let relation = self.planner.relation(table)?;
-        if matches!(relation.detail, Detail::View(_) | Detail::Sink) {
+        if matches!(relation.detail, Detail::View(_) | Detail::Sink | Detail::Failed(_)) {
             return None;
         }
         let properties = self.planner.reads.engine.0.properties(relation.id).ok()?;

@@ -175,6 +175,7 @@ impl Session {
         match &committed {
             Ok(committed) => {
                 self.db.note_commit(committed.epoch);
+                self.durability.note(committed.log_position);
                 self.written = self.written.max(committed.epoch);
             }
             Err(_) => self.written = self.written.max(self.db.newest_commit()),

@@ -15,19 +15,23 @@ use parking_lot::{Mutex, RwLock};
 use crate::catalog::Catalog;
 use crate::error::{Result, SqlError};
 use crate::functions;
+use crate::savepoint::SavepointStore;
 
 /// One database: engine, catalog and connectors. Sessions share it.
 pub struct Database {
     pub(super) engine: Arc<Engine>,
     pub(super) connectors: Arc<dyn ConnectorCatalog>,
     catalog: RwLock<Arc<Catalog>>,
-    definitions: tokio::sync::Mutex<()>,
+    pub(super) definitions: Arc<tokio::sync::Mutex<()>>,
     next_id: AtomicU64,
+    /// What the durable catalog says of it.
+    pub(super) saved_next_id: Mutex<u64>,
     /// Views behind SUBSCRIBE (SELECT ...), which no catalog lists, and what they read.
     temporary: Mutex<BTreeMap<RelationId, Vec<RelationId>>>,
     /// The newest epoch that a commit of any session belongs to.
     newest_commit: AtomicU64,
     base: SessionState,
+    savepoints: Option<Arc<dyn SavepointStore>>,
 }
 
 impl std::fmt::Debug for Database {
@@ -37,18 +41,28 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// A database over a running engine.
+    /// A new database over a running engine that keeps nothing.
     pub fn new(engine: Arc<Engine>, connectors: Arc<dyn ConnectorCatalog>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::empty(engine, connectors, None))
+    }
+
+    pub(super) fn empty(
+        engine: Arc<Engine>,
+        connectors: Arc<dyn ConnectorCatalog>,
+        savepoints: Option<Arc<dyn SavepointStore>>,
+    ) -> Self {
+        Self {
             engine,
             connectors,
             catalog: RwLock::default(),
-            definitions: tokio::sync::Mutex::default(),
+            definitions: Arc::default(),
             next_id: AtomicU64::new(1),
+            saved_next_id: Mutex::new(1),
             temporary: Mutex::default(),
             newest_commit: AtomicU64::new(0),
             base: functions::session_context().state(),
-        })
+            savepoints,
+        }
     }
 
     pub(crate) fn base_state(&self, user: &str) -> SessionState {
@@ -62,11 +76,6 @@ impl Database {
         Arc::clone(&self.catalog.read())
     }
 
-    /// The right to make definitions; hold it over planning, the engine's part and the swap.
-    pub(crate) async fn define(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.definitions.lock().await
-    }
-
     /// Puts the next catalog in place. The caller holds the guard of [`Database::define`].
     pub(crate) fn publish(&self, catalog: Catalog) {
         *self.catalog.write() = Arc::new(catalog);
@@ -74,6 +83,16 @@ impl Database {
 
     pub(crate) fn new_id(&self) -> RelationId {
         RelationId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// No relation has this number or a higher one.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed)
+    }
+
+    /// Numbers of new relations begin here.
+    pub(super) fn begin_ids_at(&self, next: u64) {
+        self.next_id.fetch_max(next, Ordering::Relaxed);
     }
 
     /// Runs a blocking call of the engine off the async threads.
@@ -87,6 +106,11 @@ impl Database {
         let engine = Arc::clone(&self.engine);
         let done = tokio::task::spawn_blocking(move || call(&engine)).await;
         Ok(done.map_err(SqlError::internal)??)
+    }
+
+    /// Where savepoints are kept, if anywhere.
+    pub(crate) fn savepoints(&self) -> Option<&Arc<dyn SavepointStore>> {
+        self.savepoints.as_ref()
     }
 
     pub(crate) fn note_commit(&self, epoch: Epoch) {
@@ -112,27 +136,5 @@ impl Database {
         let temporary = self.temporary.lock();
         let over = temporary.iter().filter(|(_, reads)| reads.iter().any(|id| ids.contains(id)));
         over.map(|(id, _)| *id).collect()
-    }
-}
-
-impl Database {
-    /// Drops a relation whose CREATE failed, with what was made over it meanwhile. Blocks.
-    pub(crate) fn forget(&self, id: RelationId) {
-        let _guard = self.definitions.blocking_lock();
-        let mut catalog = (*self.catalog()).clone();
-        if catalog.by_id(id).is_none() {
-            return;
-        }
-        let above = catalog.dependents(&[id]);
-        let ids: Vec<RelationId> =
-            above.iter().rev().map(|relation| relation.id).chain([id]).collect();
-        for id in ids {
-            let known = catalog.by_id(id).is_some_and(|relation| relation.is_in_engine());
-            catalog = catalog.without(id);
-            if known && let Err(error) = self.engine.drop_relation(id) {
-                tracing::warn!(%error, relation = %id, "a relation could not be dropped");
-            }
-        }
-        self.publish(catalog);
     }
 }

@@ -15,6 +15,7 @@ use super::*;
 mod dml;
 mod pg_catalog;
 mod queries;
+mod recovery;
 mod relations;
 mod transactions;
 

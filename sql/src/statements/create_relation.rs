@@ -6,11 +6,11 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::ExprSchemable;
 use datafusion::sql::sqlparser::ast::{Expr, Ident};
-use millstream_engine::plan::{self, RelationId};
+use millstream_engine::plan;
 use millstream_engine::{OnConflict, TableSpec};
 
 use super::create_source::source;
-use super::{command, insert};
+use super::{Target, command, insert};
 use crate::catalog::{Catalog, Detail, Relation, RelationName, TableDetail};
 use crate::error::{Result, SqlError, TextMap};
 use crate::outcome::{Notice, Outcome};
@@ -20,7 +20,7 @@ use crate::parser::{
 };
 use crate::query::Planner;
 use crate::query::stream_plan::output_schema;
-use crate::session::{Run, Session};
+use crate::session::{Definition, DefinitionGuard, Run, Session, Spec};
 use crate::types::{arrow_type, with_pg_type};
 
 pub(super) async fn run(
@@ -48,13 +48,34 @@ pub(super) async fn run(
     if create.query.is_some() {
         return create_table_as(session, create, name, run, guard).await;
     }
-    let planner = session.planner();
-    let relation = match create.kind {
-        CreateKind::Table => table(session, &planner, create, name, run).await?,
-        CreateKind::Source => source(session, &planner, create, name, run).await?,
-    };
-    db.publish(catalog.with(relation));
+    let target = Target { id: db.new_id(), name, columns: None };
+    let id = target.id;
+    let definition = plan(session, create, target, run).await?;
+    db.add(&guard, definition, &session.settings).await?;
+    drop(guard);
+    if create.kind == CreateKind::Table {
+        // It can be read, too.
+        db.engine().wait_ready(id).await?;
+    }
     Ok(command(what))
+}
+
+/// Plans a table or source.
+pub(super) async fn plan(
+    session: &Session,
+    create: &CreateRelation,
+    target: Target,
+    run: &Run<'_>,
+) -> Result<Definition> {
+    let planner = session.planner();
+    match (create.kind, target.columns.clone()) {
+        // Its query has been run, when it was made.
+        (CreateKind::Table, Some(columns)) if create.query.is_some() => {
+            Ok(table_of_query(create, target, columns, run))
+        }
+        (CreateKind::Table, _) => table(&planner, create, target, run),
+        (CreateKind::Source, _) => source(session, &planner, create, target, run).await,
+    }
 }
 
 /// The full name to make; `None` when it exists and that is fine.
@@ -140,13 +161,12 @@ fn generated_type(
     Ok(planned.get_type(&schema)?)
 }
 
-async fn table(
-    session: &Session,
+fn table(
     planner: &Planner,
     create: &CreateRelation,
-    name: RelationName,
+    target: Target,
     run: &Run<'_>,
-) -> Result<Relation> {
+) -> Result<Definition> {
     check_table_options(&create.options)?;
     if create.columns.is_empty() {
         return Err(SqlError::unsupported("a table without columns"));
@@ -170,27 +190,17 @@ async fn table(
         },
     };
     check_generated(planner, create, &schema, run.text)?;
-    let (relation, spec) = new_table(session, name, schema, detail, watermark, run.own_text);
-    make(session, spec).await?;
-    Ok(relation)
-}
-
-/// Makes a table; returns when it can be read, too.
-async fn make(session: &Session, spec: TableSpec) -> Result<()> {
-    let id = spec.id;
-    session.db.blocking(move |engine| engine.create_table(spec)).await?;
-    Ok(session.db.engine().wait_ready(id).await?)
+    Ok(new_table(target, schema, detail, watermark, run.own_text))
 }
 
 fn new_table(
-    session: &Session,
-    name: RelationName,
+    target: Target,
     schema: SchemaRef,
     detail: TableDetail,
     watermark: Option<(usize, plan::Expr)>,
     definition: &str,
-) -> (Relation, TableSpec) {
-    let id = session.db.new_id();
+) -> Definition {
+    let Target { id, name, .. } = target;
     let spec = TableSpec {
         id,
         name: name.to_string(),
@@ -201,7 +211,8 @@ fn new_table(
     };
     let definition = definition.to_string();
     let detail = Detail::Table(detail);
-    (Relation { id, name, schema, definition, depends_on: Vec::new(), detail }, spec)
+    let relation = Relation { id, name, schema, definition, depends_on: Vec::new(), detail };
+    Definition { relation, spec: Spec::Table(spec) }
 }
 
 /// Options that a table of our own knows.
@@ -324,7 +335,7 @@ async fn create_table_as(
     create: &CreateRelation,
     name: RelationName,
     run: &Run<'_>,
-    guard: tokio::sync::MutexGuard<'_, ()>,
+    guard: DefinitionGuard,
 ) -> Result<Outcome> {
     let Some(query) = &create.query else {
         return Err(SqlError::internal("CREATE TABLE AS without a query"));
@@ -338,6 +349,29 @@ async fn create_table_as(
     let schema: SchemaRef = Arc::new(Schema::new(nullable.map(storable).collect::<Vec<_>>()));
     session.ready_to_read(&planner).await?;
     let rows = crate::query::run::collect(&planner, &plan, run.cancel.clone()).await?;
+    let db = Arc::clone(&session.db);
+    let target = Target { id: db.new_id(), name, columns: None };
+    let id = target.id;
+    let definition = table_of_query(create, target, schema, run);
+    // Without its rows the table must not stay.
+    let unfinished = db.unfinished(id);
+    db.add(&guard, definition, &session.settings).await?;
+    drop(guard);
+    db.engine().wait_ready(id).await?;
+    let catalog = db.catalog();
+    let relation = catalog.by_id(id).ok_or_else(|| SqlError::internal("the new table is gone"))?;
+    let written = insert::write_rows(session, relation, rows, insert::Conflict::Fail)?;
+    unfinished.done();
+    Ok(command(format!("SELECT {}", written.count)))
+}
+
+/// The table of a CREATE TABLE AS, without its rows.
+fn table_of_query(
+    create: &CreateRelation,
+    target: Target,
+    schema: SchemaRef,
+    run: &Run<'_>,
+) -> Definition {
     let width = schema.fields().len();
     let detail = TableDetail {
         defaults: vec![None; width],
@@ -345,16 +379,7 @@ async fn create_table_as(
         append_only: create.options.append_only,
         ..TableDetail::default()
     };
-    let (relation, spec) = new_table(session, name, schema, detail, None, run.own_text);
-    make(session, spec).await?;
-    let catalog = session.db.catalog().with(relation);
-    let id = catalog.relations().map(|relation| relation.id).max().unwrap_or(RelationId(0));
-    session.db.publish(catalog);
-    drop(guard);
-    let catalog = session.db.catalog();
-    let relation = catalog.by_id(id).ok_or_else(|| SqlError::internal("the new table is gone"))?;
-    let written = insert::write_rows(session, relation, rows, insert::Conflict::Fail)?;
-    Ok(command(format!("SELECT {}", written.count)))
+    new_table(target, schema, detail, None, run.own_text)
 }
 
 /// A type that tables hold: unsigned numbers of the planner become signed ones.

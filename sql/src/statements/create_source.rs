@@ -6,25 +6,26 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use millstream_engine::SourceDefinition;
-use millstream_engine::plan::RelationId;
 use millstream_engine::source::Source;
 
+use super::Target;
 use super::create_relation::{check_generated, fields_of, watermark};
-use crate::catalog::{Detail, Relation, RelationName};
+use crate::catalog::{Detail, Relation};
 use crate::computed_source::{ColumnSource, ComputedSource, read_schema};
 use crate::error::{Result, SqlError};
 use crate::parser::CreateRelation;
 use crate::query::Planner;
-use crate::session::{Run, Session};
+use crate::session::{Definition, Run, Session, Spec};
 
-/// Makes the source and tells the engine of it.
+/// Plans a source. Made again, it has the columns that it had: what a connector infers may have changed.
 pub(super) async fn source(
     session: &Session,
     planner: &Planner,
     create: &CreateRelation,
-    name: RelationName,
+    target: Target,
     run: &Run<'_>,
-) -> Result<Relation> {
+) -> Result<Definition> {
+    let Target { id, name, columns: before } = target;
     let options: BTreeMap<String, String> = create.options.with.clone();
     if !options.contains_key("connector") {
         return Err(SqlError::new("22023", "a source needs a connector")
@@ -40,7 +41,10 @@ pub(super) async fn source(
     // Opening files and asking systems blocks.
     let made = tokio::task::spawn_blocking(move || {
         let read = match read.fields().is_empty() {
-            true => connectors.infer_schema(&options)?,
+            true => match before {
+                Some(before) => before,
+                None => connectors.infer_schema(&options)?,
+            },
             false => read,
         };
         let source = connectors.source(&read, &options)?;
@@ -56,17 +60,17 @@ pub(super) async fn source(
         }
     };
     let watermark = watermark(planner, create, &schema, run.text)?;
-    let id: RelationId = session.db.new_id();
-    let definition = SourceDefinition {
+    let spec = SourceDefinition {
         id,
         name: name.to_string(),
         schema: Arc::clone(&schema),
         source,
         watermark,
     };
-    session.db.blocking(move |engine| engine.create_source(definition)).await?;
     let definition = run.own_text.to_string();
-    Ok(Relation { id, name, schema, definition, depends_on: Vec::new(), detail: Detail::Source })
+    let detail = Detail::Source;
+    let relation = Relation { id, name, schema, definition, depends_on: Vec::new(), detail };
+    Ok(Definition { relation, spec: Spec::Source(spec) })
 }
 
 fn check_form(create: &CreateRelation) -> Result<()> {

@@ -6,14 +6,14 @@ use datafusion::logical_expr::LogicalPlan;
 use millstream_engine::ViewSpec;
 use millstream_engine::plan::RelationId;
 
-use super::command;
 use super::create_relation::new_name;
-use crate::catalog::{Detail, Relation, RelationName};
+use super::{Target, command};
+use crate::catalog::{Detail, Relation};
 use crate::error::{Result, SqlError};
 use crate::outcome::Outcome;
 use crate::parser::{CreateView, Emit, RelationKind, fold, fold_name};
 use crate::query::stream_plan::{output_schema, plan_stream};
-use crate::session::{Database, Run, Session};
+use crate::session::{Definition, Run, Session, Spec};
 
 pub(super) async fn run(
     session: &mut Session,
@@ -46,8 +46,8 @@ async fn plain(session: &mut Session, create: &CreateView, run: &Run<'_>) -> Res
         return Err(SqlError::unsupported("EMIT in a view that is not materialized"));
     }
     let db = Arc::clone(&session.db);
-    let _guard = db.define().await;
-    let mut catalog = (*db.catalog()).clone();
+    let guard = db.define().await;
+    let catalog = db.catalog();
     let mut replaced = None;
     let parts = fold_name(&create.name);
     if create.or_replace
@@ -65,36 +65,48 @@ async fn plain(session: &mut Session, create: &CreateView, run: &Run<'_>) -> Res
             None => return Ok(()),
         },
     };
+    // A view that is replaced keeps its number: its dependents keep their link.
+    let id = replaced.as_ref().map_or_else(|| db.new_id(), |old| old.id);
+    let definition = plan_plain(session, create, Target { id, name, columns: None }, run)?;
+    if let Some(old) = replaced {
+        let new = &definition.relation;
+        check_replaceable(&old, &new.schema, &new.depends_on, &catalog)?;
+    }
+    db.add(&guard, definition, &session.settings).await
+}
+
+/// Plans a view to learn its columns.
+fn plan_plain(
+    session: &Session,
+    create: &CreateView,
+    target: Target,
+    run: &Run<'_>,
+) -> Result<Definition> {
     let planner = session.planner();
     let (plan, _) = planner.plan_query(&create.query.query, &[], run.text)?;
     let columns: Vec<String> = create.columns.iter().map(fold).collect();
-    let schema = output_schema(&planner, &plan, &columns)?;
-    let depends_on = planner.reads.direct();
-    if let Some(old) = replaced {
-        check_replaceable(&old, &schema, &depends_on, &catalog)?;
-        catalog = catalog.without(old.id);
-        // Its dependents keep their link.
-        let relation = Relation {
-            id: old.id,
-            name,
-            schema,
-            definition: run.own_text.to_string(),
-            depends_on,
-            detail: Detail::View(create.query.query.clone()),
-        };
-        db.publish(catalog.with(relation));
-        return Ok(());
-    }
     let relation = Relation {
-        id: db.new_id(),
-        name,
-        schema,
+        id: target.id,
+        name: target.name,
+        schema: output_schema(&planner, &plan, &columns)?,
         definition: run.own_text.to_string(),
-        depends_on,
+        depends_on: planner.reads.direct(),
         detail: Detail::View(create.query.query.clone()),
     };
-    db.publish(catalog.with(relation));
-    Ok(())
+    Ok(Definition { relation, spec: Spec::View })
+}
+
+/// Plans a view of either kind.
+pub(super) fn plan(
+    session: &Session,
+    create: &CreateView,
+    target: Target,
+    run: &Run<'_>,
+) -> Result<Definition> {
+    match create.materialized {
+        true => plan_materialized(session, create, target, run),
+        false => plan_plain(session, create, target, run),
+    }
 }
 
 /// As Postgres: the old columns must stay, new ones may follow. A view that others read must not come to read them.
@@ -143,41 +155,40 @@ async fn materialized(session: &mut Session, create: &CreateView, run: &Run<'_>)
     let Some(name) = new_name(session, &catalog, &create.name, create.if_not_exists, run)? else {
         return Ok(());
     };
+    let id = db.new_id();
+    let target = Target { id, name, columns: None };
+    let definition = plan_materialized(session, create, target, run)?;
+    let unfinished = db.unfinished(id);
+    db.add(&guard, definition, &session.settings).await?;
+    drop(guard);
+    if !session.settings.is_on("background_ddl") {
+        db.engine().wait_ready(id).await?;
+    }
+    unfinished.done();
+    Ok(())
+}
+
+fn plan_materialized(
+    session: &Session,
+    create: &CreateView,
+    target: Target,
+    run: &Run<'_>,
+) -> Result<Definition> {
+    let Target { id, name, .. } = target;
     let planner = session.planner();
     let columns: Vec<String> = create.columns.iter().map(fold).collect();
     let streamed = plan_stream(&planner, &create.query, &columns, run.text)?;
     check_maintainable(&streamed.logical)?;
-    let id = db.new_id();
+    let spec = ViewSpec { id, name: name.to_string(), plan: streamed.plan };
     let relation = Relation {
         id,
-        name: name.clone(),
-        schema: Arc::clone(&streamed.plan.schema),
+        name,
+        schema: Arc::clone(&spec.plan.schema),
         definition: run.own_text.to_string(),
         depends_on: planner.reads.direct(),
         detail: Detail::MaterializedView,
     };
-    start_view(&db, id, &name, streamed.plan).await?;
-    db.publish(catalog.with(relation));
-    drop(guard);
-    if session.settings.is_on("background_ddl") {
-        return Ok(());
-    }
-    let unfinished = Unfinished { db: Arc::clone(&db), id, armed: true };
-    let ready = db.engine().wait_ready(id).await;
-    if ready.is_ok() {
-        unfinished.done();
-    }
-    Ok(ready?)
-}
-
-async fn start_view(
-    db: &Arc<Database>,
-    id: RelationId,
-    name: &RelationName,
-    plan: millstream_engine::plan::StreamPlan,
-) -> Result<()> {
-    let spec = ViewSpec { id, name: name.to_string(), plan };
-    db.blocking(move |engine| engine.create_view(spec)).await
+    Ok(Definition { relation, spec: Spec::MaterializedView(spec) })
 }
 
 /// Placeholders have no value in a query that never ends.
@@ -186,31 +197,4 @@ fn check_maintainable(plan: &LogicalPlan) -> Result<()> {
         return Ok(());
     }
     Err(SqlError::new("42P02", "a continuous query cannot have parameters"))
-}
-
-/// A view whose CREATE has not ended well: it goes when this is dropped.
-struct Unfinished {
-    db: Arc<Database>,
-    id: RelationId,
-    armed: bool,
-}
-
-impl Unfinished {
-    fn done(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        let (db, id) = (Arc::clone(&self.db), self.id);
-        let undo = move || db.forget(id);
-        let named = std::thread::Builder::new().name("millstream-undo".to_string());
-        if let Err(error) = named.spawn(undo) {
-            tracing::error!(%error, "an unfinished view could not be dropped");
-        }
-    }
 }

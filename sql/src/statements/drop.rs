@@ -9,7 +9,7 @@ use crate::catalog::{Catalog, Relation};
 use crate::error::{Result, SqlError, TextMap};
 use crate::outcome::{Notice, Outcome};
 use crate::parser::{DropRelation, fold_name, name_location};
-use crate::session::{Database, Run, Session};
+use crate::session::{Run, Session};
 
 pub(super) async fn run(
     session: &mut Session,
@@ -19,7 +19,7 @@ pub(super) async fn run(
     let tag = format!("DROP {}", drop.kind.keyword());
     session.check_outside_changes(&tag)?;
     let db = Arc::clone(&session.db);
-    let _guard = db.define().await;
+    let guard = db.define().await;
     let catalog = db.catalog();
     let named = find_all(session, &catalog, drop, run)?;
     let ids: Vec<RelationId> = named.iter().map(|relation| relation.id).collect();
@@ -30,7 +30,7 @@ pub(super) async fn run(
     tell_cascade(session, &above);
     let mut order: Vec<Arc<Relation>> = above.into_iter().chain(named).collect();
     newest_first(&mut order);
-    drop_in_order(&db, &order).await?;
+    db.remove(&guard, order).await?;
     Ok(command(tag))
 }
 
@@ -107,26 +107,4 @@ pub(super) fn tell_cascade(session: &mut Session, above: &[Arc<Relation>]) {
 /// An order in which dependents go first: a relation reads only older ones (a replaced view may not, but is only text).
 pub(super) fn newest_first(relations: &mut [Arc<Relation>]) {
     relations.sort_by_key(|relation| std::cmp::Reverse(relation.id));
-}
-
-/// Drops relations, dependents first. The caller holds the right to define.
-///
-/// # Errors
-/// The engine's; what was dropped before stays dropped, in the catalog too.
-pub(super) async fn drop_in_order(db: &Arc<Database>, order: &[Arc<Relation>]) -> Result<()> {
-    let ids: Vec<RelationId> = order.iter().map(|relation| relation.id).collect();
-    for temporary in db.temporary_over(&ids) {
-        if db.take_temporary(temporary) {
-            db.blocking(move |engine| engine.drop_relation(temporary)).await?;
-        }
-    }
-    for relation in order {
-        if relation.is_in_engine() {
-            let id = relation.id;
-            db.blocking(move |engine| engine.drop_relation(id)).await?;
-        }
-        db.publish(db.catalog().without(relation.id));
-        db.engine().errors().forget(&relation.name.to_string());
-    }
-    Ok(())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::{ObjectName, SchemaName};
 
 use super::command;
-use super::drop::{drop_in_order, newest_first, still_needed, tell_cascade};
+use super::drop::{newest_first, still_needed, tell_cascade};
 use crate::error::{Result, SqlError};
 use crate::outcome::{Notice, Outcome};
 use crate::parser::{fold, fold_name};
@@ -22,9 +22,9 @@ pub(super) async fn create(
         SchemaName::UnnamedAuthorization(user) => fold(user),
     };
     let db = Arc::clone(&session.db);
-    let _guard = db.define().await;
+    let guard = db.define().await;
     match db.catalog().with_schema(&name) {
-        Ok(catalog) => db.publish(catalog),
+        Ok(catalog) => db.set_catalog(&guard, catalog).await?,
         Err(error) if if_not_exists && error.sqlstate == "42P06" => session.notice(Notice {
             severity: "NOTICE",
             sqlstate: "42P06",
@@ -44,7 +44,7 @@ pub(super) async fn drop(
 ) -> Result<Outcome> {
     session.check_outside_changes("DROP SCHEMA")?;
     let db = Arc::clone(&session.db);
-    let _guard = db.define().await;
+    let guard = db.define().await;
     for name in names {
         let name = last_part(name)?;
         let catalog = db.catalog();
@@ -73,8 +73,8 @@ pub(super) async fn drop(
         order.extend(above);
         newest_first(&mut order);
         tell_cascade(session, &order);
-        drop_in_order(&db, &order).await?;
-        db.publish(db.catalog().without_schema(&name)?);
+        db.remove(&guard, order).await?;
+        db.set_catalog(&guard, db.catalog().without_schema(&name)?).await?;
     }
     Ok(command("DROP SCHEMA"))
 }

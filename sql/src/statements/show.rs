@@ -29,6 +29,10 @@ pub(super) async fn run(session: &mut Session, show: &Show, run: &Run<'_>) -> Re
         Show::Connectors => {
             system(session, "SELECT * FROM millstream.connectors ORDER BY name", run).await
         }
+        Show::Checkpoints => {
+            system(session, "SELECT * FROM millstream.checkpoints ORDER BY id", run).await
+        }
+        Show::Savepoints => super::savepoint::show(session).await,
         Show::Columns(name) => describe(session, name, run),
         Show::Create(kind, name) => create(session, *kind, name, run),
         Show::All => {
@@ -53,6 +57,8 @@ pub(super) fn schema(show: &Show, session: &Session) -> SchemaRef {
         Show::Schemas | Show::Databases => vec!["name"],
         Show::Jobs => return system_schema(session, "jobs"),
         Show::Connectors => return system_schema(session, "connectors"),
+        Show::Checkpoints => return system_schema(session, "checkpoints"),
+        Show::Savepoints => return super::savepoint::schema(),
         Show::Columns(_) => DESCRIBE_COLUMNS.to_vec(),
         Show::Create(..) => vec!["name", "create_sql"],
         Show::All => vec!["name", "setting", "description"],

@@ -68,7 +68,7 @@ async fn relation(
     run: &Run<'_>,
 ) -> Result<(RelationId, Option<Temporary>)> {
     let relation = session.resolve(&session.db.catalog(), name, run.text)?;
-    match relation.detail {
+    match &relation.detail {
         Detail::Table(_) | Detail::MaterializedView => Ok((relation.id, None)),
         Detail::View(_) | Detail::Source => {
             let query = StreamQuery { query: select_all(name)?, emit: None };
@@ -79,6 +79,7 @@ async fn relation(
             let text = format!("\"{}\" is a sink and cannot be read", relation.name);
             Err(SqlError::new("42809", text))
         }
+        Detail::Failed(failed) => Err(relation.failure(failed)),
     }
 }
 

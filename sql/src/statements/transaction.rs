@@ -106,11 +106,18 @@ pub(super) fn roll_back_to(session: &mut Session, name: &Ident) -> Result<Outcom
     Ok(command("ROLLBACK"))
 }
 
-/// FLUSH and CHECKPOINT: everything that has arrived is readable afterwards.
-pub(super) async fn flush(session: &mut Session, tag: &'static str) -> Result<Outcome> {
+/// FLUSH: everything that has arrived is readable afterwards.
+pub(super) async fn flush(session: &mut Session) -> Result<Outcome> {
     let epoch = session.db.engine().flush().await?;
     session.written = session.written.max(epoch);
-    Ok(command(tag))
+    Ok(command("FLUSH"))
+}
+
+/// CHECKPOINT: everything that has arrived is readable and durable afterwards.
+pub(super) async fn checkpoint(session: &mut Session) -> Result<Outcome> {
+    let epoch = session.db.engine().checkpoint().await?;
+    session.written = session.written.max(epoch);
+    Ok(command("CHECKPOINT"))
 }
 
 fn warn(session: &mut Session, sqlstate: &'static str, message: &str) {

@@ -36,8 +36,17 @@ impl Results {
         self.groups[id as usize] = None;
     }
 
+    /// The result of a group, if it is known and did not fail.
+    pub(super) fn get(&self, id: u32) -> Option<&ScalarValue> {
+        self.groups[id as usize].as_ref()?.as_ref().ok()
+    }
+
     pub(super) fn set(&mut self, id: u32, result: datafusion_common::Result<ScalarValue>) {
         self.groups[id as usize] = Some(result.map_err(|error| error.strip_backtrace()));
+    }
+
+    pub(super) fn fail(&mut self, id: u32, message: String) {
+        self.groups[id as usize] = Some(Err(message));
     }
 
     /// The results of these groups, all computed, as a column.

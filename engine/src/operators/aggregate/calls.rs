@@ -295,25 +295,26 @@ impl Planner<'_> {
         let scalar = scalar_of(data_type)?;
         let column = self.expressions.argument(argument, filter);
         Some(match scalar {
-            Scalar::Narrow => self.extremum_of::<i64>(column, filter, what),
-            Scalar::Wide => self.extremum_of::<i128>(column, filter, what),
-            Scalar::Bytes => self.extremum_of::<Box<[u8]>>(column, filter, what),
+            Scalar::Narrow => self.extremum_of::<i64>(column, data_type, filter, what),
+            Scalar::Wide => self.extremum_of::<i128>(column, data_type, filter, what),
+            Scalar::Bytes => self.extremum_of::<Box<[u8]>>(column, data_type, filter, what),
         })
     }
 
     fn extremum_of<K: Ordered>(
         &mut self,
         column: usize,
+        data_type: &DataType,
         filter: Option<usize>,
         what: What,
     ) -> (usize, What) {
         let greatest = what == What::Greatest;
         let fold = if self.append_only {
             let kind = if greatest { Kind::Greatest } else { Kind::Least };
-            let make = || Box::new(Extremum::<K>::new(filter, column, greatest));
+            let make = || Box::new(Extremum::<K>::new(filter, column, data_type, greatest));
             self.share(kind, filter, vec![column], make)
         } else {
-            let make = || Box::new(Multiset::<K>::new(filter, column));
+            let make = || Box::new(Multiset::<K>::new(filter, column, data_type));
             self.share(Kind::Multiset, filter, vec![column], make)
         };
         (fold, what)
@@ -332,7 +333,6 @@ impl Planner<'_> {
             arguments.push((argument, data_type));
         }
         let fold: Box<dyn Fold> = if self.append_only && Running::suits(function) {
-            let arguments = arguments.into_iter().map(|(argument, _)| argument).collect();
             Box::new(Running::new(function, filter, arguments)?)
         } else {
             let mut orders = Vec::new();

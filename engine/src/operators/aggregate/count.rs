@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::{DataType, Field};
 
-use super::fold::{Failures, Fold, FoldBatch, Ids, Reading, What, validity};
+use super::fold::{
+    Failures, Fold, FoldBatch, Ids, Reading, State, ValueState, What, field, gather, scatter,
+    validity,
+};
 use crate::error::Result;
 
 /// Rows that pass a filter and have a value in all of some columns.
@@ -33,8 +37,7 @@ impl Fold for Count {
     }
 
     fn read(&mut self, _: &Reading, ids: &[u32], _: &mut Failures) -> Result<ArrayRef> {
-        let counts = &self.counts;
-        Ok(Arc::new(Int64Array::from_iter_values(ids.iter().map(|&id| counts[id as usize]))))
+        Ok(gather(&self.counts, ids))
     }
 
     fn clear(&mut self, id: u32) {
@@ -43,6 +46,25 @@ impl Fold for Count {
 
     fn bytes(&self) -> usize {
         self.counts.capacity() * 8
+    }
+
+    fn state(&mut self) -> State<'_> {
+        State::Values(self)
+    }
+}
+
+impl ValueState for Count {
+    fn fields(&self) -> Vec<Field> {
+        vec![field("count", DataType::Int64)]
+    }
+
+    fn save(&mut self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        Ok(vec![gather(&self.counts, ids)])
+    }
+
+    fn load(&mut self, ids: &[u32], columns: &[ArrayRef]) -> Result<()> {
+        scatter(&mut self.counts, ids, &columns[0]);
+        Ok(())
     }
 }
 
@@ -114,5 +136,25 @@ impl Fold for BoolCounts {
 
     fn bytes(&self) -> usize {
         (self.trues.capacity() + self.falses.capacity()) * 8
+    }
+
+    fn state(&mut self) -> State<'_> {
+        State::Values(self)
+    }
+}
+
+impl ValueState for BoolCounts {
+    fn fields(&self) -> Vec<Field> {
+        vec![field("trues", DataType::Int64), field("falses", DataType::Int64)]
+    }
+
+    fn save(&mut self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        Ok(vec![gather(&self.trues, ids), gather(&self.falses, ids)])
+    }
+
+    fn load(&mut self, ids: &[u32], columns: &[ArrayRef]) -> Result<()> {
+        scatter(&mut self.trues, ids, &columns[0]);
+        scatter(&mut self.falses, ids, &columns[1]);
+        Ok(())
     }
 }

@@ -7,18 +7,21 @@
 //!   group -> for each call a count, and a sum where one is asked for
 //! ```
 //!
+//! What is remembered for checkpoints are rows of values and the bits of the calls that count them; where rows only come,
+//! just those that something was new in.
+//!
 //! A value is its 64 bits, where it has no more; any other (text, decimals, several columns) first gets a number from
 //! a key map, which is taken back when no group holds the value any more.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array};
-use arrow::buffer::ScalarBuffer;
-use arrow::datatypes::DataType;
+use arrow::array::{ArrayRef, AsArray, Int64Array, UInt32Array};
+use arrow::buffer::{BooleanBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, Field, UInt32Type};
 
 use super::exact_sum::ExactSum;
 use super::float_sum::FloatSum;
-use super::fold::{Failures, Fold, FoldBatch, Reading, What};
+use super::fold::{BagChanges, BagState, Failures, Fold, FoldBatch, Reading, State, What, field};
 use super::scalars::{Scalar, doubles, narrow, scalar_of, wide};
 use super::sum::Sum;
 use crate::error::{EngineError, Result};
@@ -37,6 +40,7 @@ pub(super) const CALLS_MAX: usize = 32;
 /// See the module's text.
 pub(super) struct Distinct {
     columns: Vec<usize>,
+    types: Vec<DataType>,
     /// The filter of each call.
     filters: Vec<Option<usize>>,
     numbers: Option<Numbers>,
@@ -45,6 +49,8 @@ pub(super) struct Distinct {
     counts: Vec<i64>,
     /// The sums, at the same places.
     totals: Option<Totals>,
+    /// Of the last batch, for checkpoints: the calls of each row that is to be remembered, else 0.
+    remembered: Vec<u32>,
 }
 
 enum Totals {
@@ -76,8 +82,16 @@ impl Distinct {
         } else {
             Table::Changing(WeightTable::default())
         };
-        let (filters, counts) = (Vec::new(), Vec::new());
-        Ok(Self { columns, filters, numbers, table, counts, totals: None })
+        Ok(Self {
+            columns,
+            types: types.to_vec(),
+            filters: Vec::new(),
+            numbers,
+            table,
+            counts: Vec::new(),
+            totals: None,
+            remembered: Vec::new(),
+        })
     }
 
     /// Also keeps sums, of values of this type; whether it can. Only before the first batch.
@@ -126,18 +140,59 @@ impl Distinct {
     }
 
     /// The 64 bits of each row's value.
-    fn values(&mut self, batch: &FoldBatch<'_>) -> Result<Vec<u64>> {
+    fn values(&mut self, columns: &[ArrayRef]) -> Result<Vec<u64>> {
         match &mut self.numbers {
-            None => {
-                let values = narrow(&batch.columns[self.columns[0]])?;
-                Ok(values.iter().map(|value| value.cast_unsigned()).collect())
-            }
-            Some(numbers) => {
-                let columns: Vec<ArrayRef> =
-                    self.columns.iter().map(|&column| Arc::clone(&batch.columns[column])).collect();
-                numbers.number(&columns)
-            }
+            None => Ok(narrow(&columns[0])?.iter().map(|value| value.cast_unsigned()).collect()),
+            Some(numbers) => numbers.number(columns),
         }
+    }
+
+    /// Counts these values, each for its row's calls.
+    fn add(&mut self, batch: &FoldBatch<'_>, columns: &[ArrayRef], calls: Vec<u32>) -> Result<()> {
+        let values = self.values(columns)?;
+        let is_growing = matches!(self.table, Table::Growing(_));
+        self.remembered.clear();
+        if batch.durable && is_growing {
+            self.remembered.resize(batch.rows, 0);
+        }
+        let remembered = self.remembered.as_mut_slice();
+        let mut remember = |row: usize| {
+            if let Some(remembered) = remembered.get_mut(row) {
+                *remembered = calls[row];
+            }
+        };
+        let (table, numbers, counts) = (&mut self.table, &mut self.numbers, &mut self.counts);
+        let width = self.filters.len();
+        if let Some(totals) = &mut self.totals {
+            let amounts = match totals {
+                Totals::Exact(_) => Amounts::Exact(wide(&columns[0])?),
+                Totals::Float(_) => Amounts::Float(doubles(&columns[0])?),
+            };
+            let changed = |row: usize, place: usize, change: i64| {
+                counts[place] += change;
+                remember(row);
+                match (&mut *totals, &amounts) {
+                    (Totals::Exact(sums), Amounts::Exact(values)) => {
+                        sums.add_value(place, values[row], change);
+                    }
+                    (Totals::Float(sums), Amounts::Float(values)) => {
+                        sums.add_value(place, values[row], change);
+                    }
+                    _ => {}
+                }
+            };
+            apply(table, numbers, batch, &values, &calls, width, changed);
+        } else {
+            let changed = |row: usize, place: usize, change: i64| {
+                counts[place] += change;
+                remember(row);
+            };
+            apply(table, numbers, batch, &values, &calls, width, changed);
+        }
+        if batch.durable && !is_growing {
+            self.remembered = calls;
+        }
+        Ok(())
     }
 }
 
@@ -153,36 +208,10 @@ impl Fold for Distinct {
     }
 
     fn update(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
-        let values = self.values(batch)?;
+        let columns: Vec<ArrayRef> =
+            self.columns.iter().map(|&column| Arc::clone(&batch.columns[column])).collect();
         let calls = self.calls_of_rows(batch);
-        let Some(totals) = &mut self.totals else {
-            let counts = &mut self.counts;
-            let changed = |_, place: usize, change: i64| counts[place] += change;
-            let width = self.filters.len();
-            apply(&mut self.table, &mut self.numbers, batch, &values, &calls, width, changed);
-            return Ok(());
-        };
-        let column = &batch.columns[self.columns[0]];
-        let amounts = match totals {
-            Totals::Exact(_) => Amounts::Exact(wide(column)?),
-            Totals::Float(_) => Amounts::Float(doubles(column)?),
-        };
-        let counts = &mut self.counts;
-        let changed = |row: usize, place: usize, change: i64| {
-            counts[place] += change;
-            match (&mut *totals, &amounts) {
-                (Totals::Exact(sums), Amounts::Exact(values)) => {
-                    sums.add_value(place, values[row], change);
-                }
-                (Totals::Float(sums), Amounts::Float(values)) => {
-                    sums.add_value(place, values[row], change);
-                }
-                _ => {}
-            }
-        };
-        let width = self.filters.len();
-        apply(&mut self.table, &mut self.numbers, batch, &values, &calls, width, changed);
-        Ok(())
+        self.add(batch, &columns, calls)
     }
 
     fn read(
@@ -259,6 +288,34 @@ impl Fold for Distinct {
             Some(Totals::Float(sums)) => sums.bytes(),
         };
         table + numbers + totals + self.counts.capacity() * 8
+    }
+
+    fn state(&mut self) -> State<'_> {
+        State::Bag(self)
+    }
+}
+
+impl BagState for Distinct {
+    fn fields(&self) -> Vec<Field> {
+        let values = self.types.iter().enumerate();
+        let values = values.map(|(place, t)| field(&format!("value{place}"), t.clone()));
+        values.chain([field("calls", DataType::UInt32)]).collect()
+    }
+
+    fn changes(&mut self, batch: &FoldBatch<'_>) -> Result<BagChanges> {
+        let calls = UInt32Array::from(std::mem::take(&mut self.remembered));
+        let kept = BooleanBuffer::collect_bool(calls.len(), |row| calls.value(row) != 0);
+        let rows = (kept.count_set_bits() < calls.len()).then_some(kept);
+        let mut columns: Vec<ArrayRef> =
+            self.columns.iter().map(|&column| Arc::clone(&batch.columns[column])).collect();
+        columns.push(Arc::new(calls));
+        Ok(BagChanges { columns, rows })
+    }
+
+    fn replay(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
+        let (columns, calls) = batch.columns.split_at(self.columns.len());
+        let calls = calls[0].as_primitive::<UInt32Type>().values().to_vec();
+        self.add(batch, columns, calls)
     }
 }
 

@@ -138,6 +138,38 @@ impl ExactSum {
         }
     }
 
+    /// Appends the sum as bytes: for each special value its count if there is any, then the chunks.
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        bytes.push(u8::from(self.specials.is_some()));
+        for count in self.specials.iter().flat_map(|specials| specials.iter()) {
+            bytes.extend(count.to_le_bytes());
+        }
+        for chunk in &self.chunks {
+            bytes.push(chunk.index);
+            bytes.extend(chunk.total.to_le_bytes());
+        }
+    }
+
+    /// The inverse of [`Self::encode`]; `None` for other bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&has_specials, mut bytes) = bytes.split_first()?;
+        let mut sum = Self::default();
+        if has_specials == 1 {
+            let mut specials = [0; 3];
+            for count in &mut specials {
+                let (first, rest) = bytes.split_first_chunk()?;
+                (*count, bytes) = (i64::from_le_bytes(*first), rest);
+            }
+            sum.specials = Some(Box::new(specials));
+        }
+        while let Some((&index, rest)) = bytes.split_first() {
+            let (total, rest) = rest.split_first_chunk()?;
+            sum.chunks.push(Chunk { total: i128::from_le_bytes(*total), index });
+            bytes = rest;
+        }
+        Some(sum)
+    }
+
     #[cold]
     fn add_special(&mut self, value: f64, weight: i64) {
         let which = if value.is_nan() { 0 } else { 1 + usize::from(value < 0.0) };
@@ -329,6 +361,24 @@ mod tests {
             prop_assert_eq!(canonical(sum.product_for_test()), canonical(a.mul_add(b, c)));
             sum.add_product(b, a, -1);
             prop_assert_eq!(canonical(sum.product_for_test()), canonical(c));
+        }
+
+        #[test]
+        fn bytes_come_back(
+            values in prop::collection::vec((any::<f64>(), -3_i64..4), 0..8),
+            more in any::<f64>(),
+        ) {
+            let mut sum = ExactSum::default();
+            values.iter().for_each(|&(value, weight)| sum.add(value, weight));
+            let mut bytes = Vec::new();
+            sum.encode(&mut bytes);
+            let mut back = ExactSum::decode(&bytes).unwrap();
+            prop_assert_eq!(canonical(back.sum()), canonical(sum.sum()));
+            values.iter().for_each(|&(value, weight)| back.add(value, -weight));
+            prop_assert!(back.chunks.is_empty() && back.specials.is_none());
+            back.add(more, 1);
+            prop_assert_eq!(canonical(back.sum()), canonical(more));
+            prop_assert!(ExactSum::decode(&bytes[..bytes.len() - 1]).is_none() || bytes.len() == 18);
         }
 
         #[test]

@@ -2,10 +2,15 @@
 //! NULLs are no values. NaN is above all numbers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::{DataType, Field};
 
-use super::fold::{Failures, Fold, FoldBatch, Reading, What};
+use super::fold::{
+    BagChanges, BagState, Failures, Fold, FoldBatch, Reading, State, ValueState, What, field,
+};
 use super::scalars::Ordered;
 use crate::error::Result;
 
@@ -13,13 +18,19 @@ use crate::error::Result;
 pub(super) struct Extremum<K> {
     filter: Option<usize>,
     column: usize,
+    data_type: DataType,
     greatest: bool,
     best: Vec<Option<K>>,
 }
 
 impl<K: Ordered> Extremum<K> {
-    pub(super) fn new(filter: Option<usize>, column: usize, greatest: bool) -> Self {
-        Self { filter, column, greatest, best: Vec::new() }
+    pub(super) fn new(
+        filter: Option<usize>,
+        column: usize,
+        data_type: &DataType,
+        greatest: bool,
+    ) -> Self {
+        Self { filter, column, data_type: data_type.clone(), greatest, best: Vec::new() }
     }
 }
 
@@ -64,20 +75,65 @@ impl<K: Ordered> Fold for Extremum<K> {
         let heap = if K::HAS_HEAP { 16 } else { 0 };
         self.best.capacity() * (size_of::<Option<K>>() + heap)
     }
+
+    fn state(&mut self) -> State<'_> {
+        State::Values(self)
+    }
+}
+
+impl<K: Ordered> ValueState for Extremum<K> {
+    fn fields(&self) -> Vec<Field> {
+        vec![field(if self.greatest { "max" } else { "min" }, self.data_type.clone())]
+    }
+
+    fn save(&mut self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        let best = ids.iter().map(|&id| self.best[id as usize].as_ref());
+        Ok(vec![K::store(best, &self.data_type)?])
+    }
+
+    fn load(&mut self, ids: &[u32], columns: &[ArrayRef]) -> Result<()> {
+        let values = K::load(&columns[0])?;
+        for (row, &id) in ids.iter().enumerate() {
+            let is_valid = columns[0].is_valid(row);
+            self.best[id as usize] = is_valid.then(|| K::own(K::look(&values, row)));
+        }
+        Ok(())
+    }
 }
 
 /// All values of each group, in order, with their weights.
 pub(super) struct Multiset<K> {
     filter: Option<usize>,
     column: usize,
+    data_type: DataType,
     groups: Vec<Sorted<K>>,
     values: usize,
     heap_bytes: usize,
 }
 
 impl<K: Ordered> Multiset<K> {
-    pub(super) fn new(filter: Option<usize>, column: usize) -> Self {
-        Self { filter, column, groups: Vec::new(), values: 0, heap_bytes: 0 }
+    pub(super) fn new(filter: Option<usize>, column: usize, data_type: &DataType) -> Self {
+        let (data_type, groups) = (data_type.clone(), Vec::new());
+        Self { filter, column, data_type, groups, values: 0, heap_bytes: 0 }
+    }
+
+    fn add(
+        &mut self,
+        batch: &FoldBatch<'_>,
+        mask: Option<&BooleanBuffer>,
+        column: &ArrayRef,
+    ) -> Result<()> {
+        let values = K::load(column)?;
+        let (mut added, mut heap) = (0_isize, 0_isize);
+        let groups = &mut self.groups;
+        batch.each(mask, |row, id, weight| {
+            let (count, bytes) = groups[id].add(K::look(&values, row), weight);
+            added += count;
+            heap += bytes;
+        });
+        self.values = self.values.saturating_add_signed(added);
+        self.heap_bytes = self.heap_bytes.saturating_add_signed(heap);
+        Ok(())
     }
 }
 
@@ -88,17 +144,7 @@ impl<K: Ordered> Fold for Multiset<K> {
 
     fn update(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
         let mask = batch.mask(self.filter, &[self.column]);
-        let values = K::load(&batch.columns[self.column])?;
-        let (mut added, mut heap) = (0_isize, 0_isize);
-        let groups = &mut self.groups;
-        batch.each(mask.as_ref(), |row, id, weight| {
-            let (count, bytes) = groups[id].add(K::look(&values, row), weight);
-            added += count;
-            heap += bytes;
-        });
-        self.values = self.values.saturating_add_signed(added);
-        self.heap_bytes = self.heap_bytes.saturating_add_signed(heap);
-        Ok(())
+        self.add(batch, mask.as_ref(), &batch.columns[self.column])
     }
 
     fn read(&mut self, reading: &Reading, ids: &[u32], _: &mut Failures) -> Result<ArrayRef> {
@@ -120,6 +166,25 @@ impl<K: Ordered> Fold for Multiset<K> {
         self.values * size_of::<(K, i64)>() * 3 / 2
             + self.heap_bytes
             + self.groups.capacity() * size_of::<Sorted<K>>()
+    }
+
+    fn state(&mut self) -> State<'_> {
+        State::Bag(self)
+    }
+}
+
+impl<K: Ordered> BagState for Multiset<K> {
+    fn fields(&self) -> Vec<Field> {
+        vec![field("value", self.data_type.clone())]
+    }
+
+    fn changes(&mut self, batch: &FoldBatch<'_>) -> Result<BagChanges> {
+        let columns = vec![Arc::clone(&batch.columns[self.column])];
+        Ok(BagChanges { columns, rows: batch.mask(self.filter, &[self.column]) })
+    }
+
+    fn replay(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
+        self.add(batch, None, &batch.columns[0])
     }
 }
 

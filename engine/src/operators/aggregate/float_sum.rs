@@ -5,23 +5,34 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array};
-use arrow::datatypes::DataType;
+use arrow::array::{ArrayRef, AsArray, BinaryBuilder, Float32Array, Float64Array};
+use arrow::datatypes::{DataType, Field, Float64Type};
 
 use super::count::add_counts;
 use super::exact_sum::ExactSum;
-use super::fold::{Failures, Fold, FoldBatch, Reading, What, validity};
+use super::fold::{
+    Failures, Fold, FoldBatch, Reading, State, ValueState, What, field, gather, scatter, validity,
+};
 use super::scalars::doubles;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 
 /// A sum of doubles that rows are added to.
 pub(super) trait DoubleSum: Default + Clone + Send {
+    /// The type of a column of stored sums.
+    const STORED: DataType;
+
     fn add(&mut self, value: f64, weight: i64);
     fn sum(&self) -> f64;
+    fn store<'a>(sums: impl Iterator<Item = &'a Self>) -> ArrayRef
+    where
+        Self: 'a;
+    fn load(column: &ArrayRef, row: usize) -> Option<Self>;
 }
 
 /// The plain sum of rows that only come.
 impl DoubleSum for f64 {
+    const STORED: DataType = DataType::Float64;
+
     #[inline]
     fn add(&mut self, value: f64, weight: i64) {
         *self += value * weight as f64;
@@ -30,10 +41,20 @@ impl DoubleSum for f64 {
     fn sum(&self) -> f64 {
         *self
     }
+
+    fn store<'a>(sums: impl Iterator<Item = &'a Self>) -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(sums.copied()))
+    }
+
+    fn load(column: &ArrayRef, row: usize) -> Option<Self> {
+        Some(column.as_primitive::<Float64Type>().value(row))
+    }
 }
 
 /// The exact sum of rows that also leave.
 impl DoubleSum for ExactSum {
+    const STORED: DataType = DataType::Binary;
+
     #[inline]
     fn add(&mut self, value: f64, weight: i64) {
         Self::add(self, value, weight);
@@ -41,6 +62,20 @@ impl DoubleSum for ExactSum {
 
     fn sum(&self) -> f64 {
         Self::sum(self)
+    }
+
+    fn store<'a>(sums: impl Iterator<Item = &'a Self>) -> ArrayRef {
+        let (mut column, mut bytes) = (BinaryBuilder::new(), Vec::new());
+        for sum in sums {
+            bytes.clear();
+            sum.encode(&mut bytes);
+            column.append_value(&bytes);
+        }
+        Arc::new(column.finish())
+    }
+
+    fn load(column: &ArrayRef, row: usize) -> Option<Self> {
+        Self::decode(column.as_binary::<i32>().value(row))
     }
 }
 
@@ -82,8 +117,7 @@ impl<S: DoubleSum> Fold for FloatSum<S> {
     fn read(&mut self, reading: &Reading, ids: &[u32], _: &mut Failures) -> Result<ArrayRef> {
         let counts = &self.counts;
         if reading.what == What::Count {
-            let counts = ids.iter().map(|&id| counts[id as usize]);
-            return Ok(Arc::new(Int64Array::from_iter_values(counts)));
+            return Ok(gather(counts, ids));
         }
         let value = |&id: &u32| {
             let (sum, count) = (&self.sums[id as usize], counts[id as usize]);
@@ -111,4 +145,36 @@ impl<S: DoubleSum> Fold for FloatSum<S> {
     fn bytes(&self) -> usize {
         self.sums.capacity() * size_of::<S>() + self.counts.capacity() * 8
     }
+
+    fn state(&mut self) -> State<'_> {
+        State::Values(self)
+    }
+}
+
+impl<S: DoubleSum> ValueState for FloatSum<S> {
+    fn fields(&self) -> Vec<Field> {
+        vec![field("count", DataType::Int64), field("sum", S::STORED)]
+    }
+
+    fn save(&mut self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        let sums = S::store(ids.iter().map(|&id| &self.sums[id as usize]));
+        Ok(vec![gather(&self.counts, ids), sums])
+    }
+
+    fn load(&mut self, ids: &[u32], columns: &[ArrayRef]) -> Result<()> {
+        scatter(&mut self.counts, ids, &columns[0]);
+        load_sums(&columns[1], |row, sum| self.sums[ids[row] as usize] = sum)
+    }
+}
+
+/// Calls `set(row, sum)` for each row of a column of stored sums.
+pub(super) fn load_sums<S: DoubleSum>(
+    column: &ArrayRef,
+    mut set: impl FnMut(usize, S),
+) -> Result<()> {
+    for row in 0..column.len() {
+        let sum = S::load(column, row).ok_or_else(|| EngineError::internal("a stored sum"))?;
+        set(row, sum);
+    }
+    Ok(())
 }

@@ -3,12 +3,17 @@
 //! A fold is given whole batches with the group of each row, and gives whole columns for the groups asked for. Reading
 //! does not change it: a fold is read before a group changes (the row to take back) and after (the row to give).
 //! Several calls may read one fold: `sum(x)`, `avg(x)` and `count(x)` are views of one sum with a count.
+//!
+//! For checkpoints a fold is either a few values for each group ([`ValueState`]), handed over for the groups that have
+//! changed; or a bag of rows ([`BagState`]), of which each batch's part is remembered as it comes. A fold is a function of
+//! its bag, so that the rows may come back in any order.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, Int64Type};
 
 use super::moments::Moment;
 use crate::error::Result;
@@ -35,6 +40,64 @@ pub(super) trait Fold: Send {
 
     /// Approximate memory.
     fn bytes(&self) -> usize;
+
+    /// What a checkpoint keeps of it.
+    fn state(&mut self) -> State<'_>;
+}
+
+/// What a checkpoint keeps of a fold.
+pub(super) enum State<'a> {
+    /// A few values for each group.
+    Values(&'a mut dyn ValueState),
+    /// Rows with weights.
+    Bag(&'a mut dyn BagState),
+}
+
+/// State that is a few values for each group.
+pub(super) trait ValueState {
+    /// A column for each value.
+    fn fields(&self) -> Vec<Field>;
+
+    /// The values of these groups. Not a read: approximations may shift within their bounds.
+    fn save(&mut self, ids: &[u32]) -> Result<Vec<ArrayRef>>;
+
+    /// Sets groups, which are empty, to what `save` gave.
+    fn load(&mut self, ids: &[u32], columns: &[ArrayRef]) -> Result<()>;
+}
+
+/// State that is a function of rows with weights.
+pub(super) trait BagState {
+    /// Columns of the rows, beside those of the group. At least one.
+    fn fields(&self) -> Vec<Field>;
+
+    /// What is to be kept of the batch that was folded in last.
+    fn changes(&mut self, batch: &FoldBatch<'_>) -> Result<BagChanges>;
+
+    /// Folds rows in that `changes` gave: some or all, in any order, equal ones as one with their weights' sum.
+    fn replay(&mut self, batch: &FoldBatch<'_>) -> Result<()>;
+}
+
+/// The columns of a bag for a batch, and which rows of them are in it; `None`: all.
+pub(super) struct BagChanges {
+    pub(super) columns: Vec<ArrayRef>,
+    pub(super) rows: Option<BooleanBuffer>,
+}
+
+/// A column of a state table. Rows that end a key have no values, so that all may be NULL.
+pub(super) fn field(name: &str, data_type: DataType) -> Field {
+    Field::new(name, data_type, true)
+}
+
+/// The numbers of these groups.
+pub(super) fn gather(numbers: &[i64], ids: &[u32]) -> ArrayRef {
+    Arc::new(Int64Array::from_iter_values(ids.iter().map(|&id| numbers[id as usize])))
+}
+
+/// The inverse of [`gather`].
+pub(super) fn scatter(numbers: &mut [i64], ids: &[u32], column: &ArrayRef) {
+    for (&id, &number) in ids.iter().zip(column.as_primitive::<Int64Type>().values()) {
+        numbers[id as usize] = number;
+    }
 }
 
 /// What a call wants of a fold, and the type that it is to have.
@@ -87,6 +150,8 @@ pub(super) struct FoldBatch<'a> {
     pub(super) columns: &'a [ArrayRef],
     /// Its filters, each evaluated once; NULL is false.
     pub(super) filters: &'a [BooleanBuffer],
+    /// Whether bags will be asked for their changes.
+    pub(super) durable: bool,
 }
 
 /// The group of each row.

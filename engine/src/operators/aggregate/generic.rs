@@ -12,15 +12,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, new_empty_array};
+use arrow::array::{Array, ArrayRef, BooleanArray, new_empty_array};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::{SortOptions, cast};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion_common::ScalarValue;
 use datafusion_physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 
 use super::arguments::{Argument, Results};
-use super::fold::{Failures, Fold, FoldBatch, Reading};
+use super::fold::{BagChanges, BagState, Failures, Fold, FoldBatch, Reading, State, field};
 use crate::error::Result;
 use crate::key::canonical_columns;
 
@@ -186,6 +187,49 @@ impl Recompute {
         accumulator.evaluate()
     }
 
+    /// Adds the rows of the mask, of these columns kept.
+    fn add(
+        &mut self,
+        batch: &FoldBatch<'_>,
+        mask: Option<&BooleanBuffer>,
+        columns: &[ArrayRef],
+    ) -> Result<()> {
+        let rows = if columns.is_empty() {
+            None
+        } else {
+            Some(self.converter.convert_columns(&canonical_columns(columns))?)
+        };
+        let (groups, results) = (&mut self.groups, &mut self.results);
+        let mut bytes = 0_isize;
+        batch.each(mask, |row, id, weight| {
+            results.forget(id as u32);
+            let key = rows.as_ref().map(|rows| rows.row(row));
+            let key: &[u8] = key.as_ref().map_or(&[], |row| row.data());
+            let group = &mut groups[id];
+            match group.get_mut(key) {
+                Some(total) => {
+                    *total += weight;
+                    if *total == 0 {
+                        group.remove(key);
+                        bytes -= key.len() as isize;
+                    }
+                }
+                None if weight != 0 => {
+                    group.insert(key.into(), weight);
+                    bytes += key.len() as isize;
+                }
+                None => {}
+            }
+        });
+        self.bytes = self.bytes.saturating_add_signed(bytes);
+        Ok(())
+    }
+
+    /// The columns kept.
+    fn columns(&self, batch: &FoldBatch<'_>) -> Vec<ArrayRef> {
+        self.kept.iter().map(|&column| Arc::clone(&batch.columns[column])).collect()
+    }
+
     /// How many rows the accumulator will be given.
     fn rows_of(&self, id: u32) -> usize {
         if self.needs != Needs::All {
@@ -222,37 +266,7 @@ impl Fold for Recompute {
 
     fn update(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
         let mask = batch.mask(self.filter, &[]);
-        let columns: Vec<ArrayRef> =
-            self.kept.iter().map(|&column| Arc::clone(&batch.columns[column])).collect();
-        let rows = if columns.is_empty() {
-            None
-        } else {
-            Some(self.converter.convert_columns(&canonical_columns(&columns))?)
-        };
-        let (groups, results) = (&mut self.groups, &mut self.results);
-        let mut bytes = 0_isize;
-        batch.each(mask.as_ref(), |row, id, weight| {
-            results.forget(id as u32);
-            let key = rows.as_ref().map(|rows| rows.row(row));
-            let key: &[u8] = key.as_ref().map_or(&[], |row| row.data());
-            let group = &mut groups[id];
-            match group.get_mut(key) {
-                Some(total) => {
-                    *total += weight;
-                    if *total == 0 {
-                        group.remove(key);
-                        bytes -= key.len() as isize;
-                    }
-                }
-                None if weight != 0 => {
-                    group.insert(key.into(), weight);
-                    bytes += key.len() as isize;
-                }
-                None => {}
-            }
-        });
-        self.bytes = self.bytes.saturating_add_signed(bytes);
-        Ok(())
+        self.add(batch, mask.as_ref(), &self.columns(batch))
     }
 
     fn read(
@@ -288,5 +302,32 @@ impl Fold for Recompute {
         // Each row also has its weight, a pointer, a length and its share of the tree.
         let rows = self.bytes / self.kept.len().max(1) / 8;
         self.bytes + rows * 48 + self.groups.capacity() * size_of::<BTreeMap<Box<[u8]>, i64>>()
+    }
+
+    fn state(&mut self) -> State<'_> {
+        State::Bag(self)
+    }
+}
+
+impl BagState for Recompute {
+    fn fields(&self) -> Vec<Field> {
+        if self.kept.is_empty() {
+            // Rows of constants are only counted.
+            return vec![field("present", DataType::Boolean)];
+        }
+        let types = self.types.iter().enumerate();
+        types.map(|(place, t)| field(&format!("value{place}"), t.clone())).collect()
+    }
+
+    fn changes(&mut self, batch: &FoldBatch<'_>) -> Result<BagChanges> {
+        let mut columns = self.columns(batch);
+        if columns.is_empty() {
+            columns.push(Arc::new(BooleanArray::from(vec![true; batch.rows])));
+        }
+        Ok(BagChanges { columns, rows: batch.mask(self.filter, &[]) })
+    }
+
+    fn replay(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
+        self.add(batch, None, &batch.columns[..self.kept.len()])
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, AsArray, BooleanArray};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::count::add_counts;
-use super::fold::{FoldBatch, Ids};
+use super::fold::{FoldBatch, Ids, field, gather, scatter};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::key::{KeyEncoder, KeyMap};
@@ -20,6 +21,8 @@ pub(super) struct Groups {
     rows: Vec<i64>,
     counts_rows: bool,
     state: Vec<GroupState>,
+    /// Groups that have changed since the last checkpoint; may name some that have gone.
+    dirty: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -28,6 +31,10 @@ struct GroupState {
     is_shown: bool,
     /// The group has changed in this epoch.
     is_touched: bool,
+    /// The group has changed since the last checkpoint.
+    is_dirty: bool,
+    /// The last checkpoint has the group.
+    is_stored: bool,
 }
 
 impl Groups {
@@ -49,6 +56,7 @@ impl Groups {
             rows: Vec::new(),
             counts_rows,
             state: Vec::new(),
+            dirty: Vec::new(),
         })
     }
 
@@ -113,7 +121,89 @@ impl Groups {
 
     /// Ends the epoch for a group: it is no longer touched, and from now on shown or not.
     pub(super) fn settle(&mut self, id: u32, is_shown: bool) {
-        self.state[id as usize] = GroupState { is_shown, is_touched: false };
+        let state = &mut self.state[id as usize];
+        (state.is_shown, state.is_touched) = (is_shown, false);
+    }
+
+    /// Remembers for the next checkpoint that a group has changed.
+    pub(super) fn mark(&mut self, id: u32) {
+        let state = &mut self.state[id as usize];
+        if !state.is_dirty {
+            state.is_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// The groups marked since the last call, each once.
+    pub(super) fn take_dirty(&mut self) -> Vec<u32> {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        // An id that was given out again is there twice.
+        dirty.retain(|&id| {
+            let state = &mut self.state[id as usize];
+            state.is_stored |= state.is_dirty;
+            std::mem::take(&mut state.is_dirty)
+        });
+        dirty
+    }
+
+    /// Whether the last checkpoint has this group.
+    pub(super) fn is_stored(&self, id: u32) -> bool {
+        self.state[id as usize].is_stored
+    }
+
+    /// Columns that a checkpoint has of each group, beside its key.
+    pub(super) fn fields(&self) -> Vec<Field> {
+        let rows = self.counts_rows.then(|| field("rows", DataType::Int64));
+        rows.into_iter().chain([field("is_shown", DataType::Boolean)]).collect()
+    }
+
+    /// Those columns of these groups.
+    pub(super) fn save(&self, ids: &[u32]) -> Vec<ArrayRef> {
+        let is_shown = |position: usize| self.state[ids[position] as usize].is_shown;
+        let is_shown = BooleanArray::new(BooleanBuffer::collect_bool(ids.len(), is_shown), None);
+        let rows = self.counts_rows.then(|| gather(&self.rows, ids));
+        rows.into_iter().chain([Arc::new(is_shown) as ArrayRef]).collect()
+    }
+
+    /// Makes groups anew from their keys and what `save` gave; adds to `hidden` those that are not shown.
+    pub(super) fn load(
+        &mut self,
+        keys: &[ArrayRef],
+        columns: &[ArrayRef],
+        hidden: &mut Vec<u32>,
+    ) -> Result<Vec<u32>> {
+        let is_shown = columns[columns.len() - 1].as_boolean();
+        let ids = self.insert(keys, is_shown.len())?;
+        for (&id, is_shown) in ids.iter().zip(is_shown.values()) {
+            self.state[id as usize] =
+                GroupState { is_shown, is_stored: true, ..GroupState::default() };
+            if !is_shown {
+                hidden.push(id);
+            }
+        }
+        if self.counts_rows {
+            scatter(&mut self.rows, &ids, &columns[0]);
+        }
+        Ok(ids)
+    }
+
+    /// Makes groups of these keys.
+    pub(super) fn insert(&mut self, keys: &[ArrayRef], rows: usize) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        match &mut self.keys {
+            None => ids.resize(rows, 0),
+            Some((encoder, map)) => map.insert_all(&encoder.encode(keys)?, &mut ids),
+        }
+        self.grow(self.keys.as_ref().map_or(1, |(_, map)| map.id_bound()));
+        Ok(ids)
+    }
+
+    /// The groups of these keys, where they are there.
+    pub(super) fn find(&self, keys: &[ArrayRef], rows: usize) -> Result<Vec<Option<u32>>> {
+        Ok(match &self.keys {
+            None => vec![(!self.state.is_empty()).then_some(0); rows],
+            Some((encoder, map)) => map.find_all(&encoder.encode(keys)?),
+        })
     }
 
     /// Forgets a group that has no rows, or will not change any more.

@@ -10,13 +10,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, UInt64Array};
+use arrow::array::{ArrayRef, Float64Array, UInt64Array};
 use arrow::buffer::ScalarBuffer;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 
 use super::count::add_counts;
 use super::exact_sum::ExactSum;
-use super::fold::{Failures, Fold, FoldBatch, Reading, What};
+use super::float_sum::{DoubleSum, load_sums};
+use super::fold::{
+    Failures, Fold, FoldBatch, Reading, State, ValueState, What, field, gather, scatter,
+};
 use super::scalars::doubles;
 use crate::error::{EngineError, Result};
 
@@ -186,13 +189,13 @@ impl Fold for Moments {
             return Err(EngineError::internal("which moment?"));
         };
         if moment == Moment::Count {
-            let counts = ids.iter().map(|&id| self.counts[id as usize]);
             return Ok(match reading.data_type {
                 DataType::UInt64 => {
+                    let counts = ids.iter().map(|&id| self.counts[id as usize]);
                     let counts = counts.map(|count| u64::try_from(count).unwrap_or(0));
                     Arc::new(UInt64Array::from_iter_values(counts))
                 }
-                _ => Arc::new(Int64Array::from_iter_values(counts)),
+                _ => gather(&self.counts, ids),
             });
         }
         let values = ids.iter().map(|&id| self.moment(id, moment));
@@ -206,5 +209,36 @@ impl Fold for Moments {
 
     fn bytes(&self) -> usize {
         self.counts.capacity() * 8 + self.sums.capacity() * size_of::<ExactSum>()
+    }
+
+    fn state(&mut self) -> State<'_> {
+        State::Values(self)
+    }
+}
+
+impl ValueState for Moments {
+    fn fields(&self) -> Vec<Field> {
+        let names = ["sum_x", "sum_xx", "sum_y", "sum_yy", "sum_xy"];
+        let sums = names[..self.width].iter().map(|name| field(name, ExactSum::STORED));
+        std::iter::once(field("count", DataType::Int64)).chain(sums).collect()
+    }
+
+    fn save(&mut self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        let (sums, width) = (&self.sums, self.width);
+        let column = |which: usize| {
+            let of_group = |&id: &u32| &sums[id as usize * width + which];
+            <ExactSum as DoubleSum>::store(ids.iter().map(of_group))
+        };
+        let columns = (0..width).map(column);
+        Ok(std::iter::once(gather(&self.counts, ids)).chain(columns).collect())
+    }
+
+    fn load(&mut self, ids: &[u32], columns: &[ArrayRef]) -> Result<()> {
+        scatter(&mut self.counts, ids, &columns[0]);
+        for (which, column) in columns[1..].iter().enumerate() {
+            let place = |row: usize| ids[row] as usize * self.width + which;
+            load_sums(column, |row, sum| self.sums[place(row)] = sum)?;
+        }
+        Ok(())
     }
 }

@@ -7,12 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array, Int64Array};
 use arrow::buffer::NullBuffer;
-use arrow::datatypes::{DataType, i256};
+use arrow::datatypes::{DataType, Decimal128Type, Field, Int64Type, i256};
 
 use super::count::add_counts;
-use super::fold::{Failures, Fold, FoldBatch, Ids, Reading, What, validity};
+use super::fold::{
+    Failures, Fold, FoldBatch, Ids, Reading, State, ValueState, What, field, gather, scatter,
+    validity,
+};
 use super::scalars::{from_narrow, from_wide, narrow, wide};
 use crate::error::{EngineError, Result};
 
@@ -198,8 +201,7 @@ impl Fold for Sum {
         failures: &mut Failures,
     ) -> Result<ArrayRef> {
         if reading.what == What::Count {
-            let counts = ids.iter().map(|&id| self.counts[id as usize]);
-            return Ok(Arc::new(Int64Array::from_iter_values(counts)));
+            return Ok(gather(&self.counts, ids));
         }
         if let DataType::Decimal128(precision, scale) = reading.data_type {
             let (values, nulls) =
@@ -229,6 +231,43 @@ impl Fold for Sum {
 
     fn bytes(&self) -> usize {
         self.sums.capacity() * 16 + self.counts.capacity() * 8
+    }
+
+    fn state(&mut self) -> State<'_> {
+        State::Values(self)
+    }
+}
+
+/// The sum's own type: all its 128 bits are kept, beyond 38 digits too.
+const SUM: DataType = DataType::Decimal128(38, 0);
+
+impl ValueState for Sum {
+    fn fields(&self) -> Vec<Field> {
+        let count = field("count", DataType::Int64);
+        vec![count, field("sum", SUM), field("carry", DataType::Int64)]
+    }
+
+    fn save(&mut self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        let sums = Decimal128Array::from_iter_values(ids.iter().map(|&id| self.sums[id as usize]));
+        // NULL where there is none.
+        let carries: Int64Array = if self.carries.is_empty() {
+            Int64Array::new_null(ids.len())
+        } else {
+            ids.iter().map(|id| self.carries.get(id).copied()).collect()
+        };
+        let sums = sums.with_data_type(SUM);
+        Ok(vec![gather(&self.counts, ids), Arc::new(sums), Arc::new(carries)])
+    }
+
+    fn load(&mut self, ids: &[u32], columns: &[ArrayRef]) -> Result<()> {
+        scatter(&mut self.counts, ids, &columns[0]);
+        for (&id, &sum) in ids.iter().zip(columns[1].as_primitive::<Decimal128Type>().values()) {
+            self.sums[id as usize] = sum;
+        }
+        for (&id, carry) in ids.iter().zip(columns[2].as_primitive::<Int64Type>()) {
+            self.carries.extend(carry.map(|carry| (id, carry)));
+        }
+        Ok(())
     }
 }
 

@@ -19,8 +19,11 @@ use run::{APPENDS, CHANGES, Call, Run, column, count_star, lines, schema_of};
 
 mod closing;
 mod random;
+mod restart;
 mod run;
 mod speed;
+mod twin;
+mod windows;
 
 #[test]
 fn groups_come_change_and_go() {

@@ -8,7 +8,7 @@ use datafusion_physical_expr::expressions::{BinaryExpr, Column};
 
 use super::build;
 use crate::operator::Operator;
-use crate::operators::row_store::bench::{auctions, bids, measure, schema_of, stream};
+use crate::operators::row_store::bench::{auctions, bids, measure, schema_of, stream, titled};
 use crate::plan::{Expr, Join, JoinKind};
 
 fn joined(left: &SchemaRef, right: &SchemaRef, kind: JoinKind) -> SchemaRef {
@@ -55,8 +55,10 @@ fn bench_join() {
             vec![(1, auctions(events.clone(), category)), (0, bids(events, random))]
         });
         let (left, right) = (schema_of(&stream, 0), schema_of(&stream, 1));
-        let mut join = operator(&left, &right, kind, filter, append_only);
-        measure(name, join.as_mut(), stream);
+        for durable in [false, true, false, true] {
+            let mut join = operator(&left, &right, kind, filter.clone(), append_only);
+            measure(&titled(name, durable), join.as_mut(), stream.clone(), durable);
+        }
     }
 }
 
@@ -72,7 +74,9 @@ fn bench_join_late_auctions_and_deletes() {
         });
         stream.extend(late);
         let (left, right) = (schema_of(&stream, 0), schema_of(&stream, 1));
-        let mut join = operator(&left, &right, JoinKind::Inner, None, !deletes);
-        measure(name, join.as_mut(), stream);
+        for durable in [false, true, false, true] {
+            let mut join = operator(&left, &right, JoinKind::Inner, None, !deletes);
+            measure(&titled(name, durable), join.as_mut(), stream.clone(), durable);
+        }
     }
 }

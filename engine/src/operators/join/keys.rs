@@ -67,19 +67,36 @@ impl JoinKeys {
         batch: &ChangeBatch,
         ids: &mut Vec<u32>,
     ) -> Result<()> {
+        let columns =
+            self.columns[side].iter().map(|&column| ArrayRef::clone(batch.column(column)));
+        let columns: Vec<_> = columns.collect();
+        self.assign_columns(&columns, batch.num_rows(), ids)
+    }
+
+    /// The key columns of a side.
+    pub(super) fn columns(&self, side: usize) -> &[usize] {
+        &self.columns[side]
+    }
+
+    /// As [`JoinKeys::assign`], from the key columns.
+    pub(super) fn assign_columns(
+        &mut self,
+        columns: &[ArrayRef],
+        rows: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
         ids.clear();
         let Some((encoder, map)) = &mut self.map else {
-            ids.resize(batch.num_rows(), 0);
+            ids.resize(rows, 0);
             return Ok(());
         };
-        let column = |(&column, data_type): (&usize, &DataType)| -> Result<ArrayRef> {
-            let column = batch.column(column);
+        let column = |(column, data_type): (&ArrayRef, &DataType)| -> Result<ArrayRef> {
             if column.data_type() == data_type {
                 return Ok(ArrayRef::clone(column));
             }
             Ok(cast(column, data_type)?)
         };
-        let columns = self.columns[side].iter().zip(encoder.types()).map(column);
+        let columns = columns.iter().zip(encoder.types()).map(column);
         let keys = encoder.encode(&columns.collect::<Result<Vec<_>>>()?)?;
         if keys.has_nulls() && !self.null_equals_null {
             let id = |row| if keys.any_null(row) { NONE } else { map.insert(&keys, row).0 };
@@ -107,8 +124,14 @@ impl JoinKeys {
     }
 
     /// Adds the weights to the sums of a side. Gives the keys that turned from matched to unmatched
-    /// or back, each once.
-    pub(super) fn add(&mut self, side: usize, ids: &[u32], weights: Option<&[i64]>) -> Vec<u32> {
+    /// or back, each once. The rows at which they did are appended to `rows`.
+    pub(super) fn add(
+        &mut self,
+        side: usize,
+        ids: &[u32],
+        weights: Option<&[i64]>,
+        rows: &mut Vec<u32>,
+    ) -> Vec<u32> {
         let mut turned = Vec::new();
         if !self.has_sums[side] {
             return turned;
@@ -119,6 +142,7 @@ impl JoinKeys {
             *sum += weights.map_or(1, |weights| weights[row]);
             if (*sum > 0) != before {
                 turned.push(key);
+                rows.push(row as u32);
             }
         }
         keep_odd(&mut turned);
@@ -144,8 +168,13 @@ impl JoinKeys {
         map + self.heads.capacity() * 8 + self.sums.capacity() * 16
     }
 
+    /// All key ids are below this.
+    pub(super) fn id_bound(&self) -> usize {
+        self.map.as_ref().map_or(1, |(_, map)| map.id_bound())
+    }
+
     fn grow(&mut self) {
-        let bound = self.map.as_ref().map_or(1, |(_, map)| map.id_bound());
+        let bound = self.id_bound();
         self.heads.resize(bound, [NONE, NONE]);
         if self.has_sums != [false, false] {
             self.sums.resize(bound, [0, 0]);

@@ -66,13 +66,13 @@ impl Residual {
     }
 
     /// For each pair, whether it matches. `columns`: what it reads of the left, then of the right;
-    /// `weight`: of a pair.
+    /// `weight`: of a pair. Without a context nothing is reported: it has been before.
     pub(super) fn evaluate(
         &self,
         columns: Vec<ArrayRef>,
         pairs: usize,
         weight: impl Fn(usize) -> i64,
-        ctx: &Context,
+        ctx: Option<&Context>,
     ) -> Result<BooleanBuffer> {
         let options = RecordBatchOptions::new().with_row_count(Some(pairs));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
@@ -102,7 +102,7 @@ impl Residual {
         first: usize,
         matches: &mut [bool],
         weight: &dyn Fn(usize) -> i64,
-        ctx: &Context,
+        ctx: Option<&Context>,
     ) {
         match self.mask(batch) {
             Ok(mask) => {
@@ -110,14 +110,18 @@ impl Residual {
                     *matches = value;
                 }
             }
-            Err(error) if batch.num_rows() == 1 => ctx.errors.report(RowError {
-                relation: ctx.job.to_string(),
-                operator: "Join".to_string(),
-                position: self.expr.to_string(),
-                message: error.strip_backtrace(),
-                row: ChangeBatch::insert(batch.clone()).pretty_row(0),
-                weight: weight(first),
-            }),
+            Err(error) if batch.num_rows() == 1 => {
+                if let Some(ctx) = ctx {
+                    ctx.errors.report(RowError {
+                        relation: ctx.job.to_string(),
+                        operator: "Join".to_string(),
+                        position: self.expr.to_string(),
+                        message: error.strip_backtrace(),
+                        row: ChangeBatch::insert(batch.clone()).pretty_row(0),
+                        weight: weight(first),
+                    });
+                }
+            }
             Err(_) => {
                 let half = batch.num_rows() / 2;
                 self.bisect(&batch.slice(0, half), first, matches, weight, ctx);

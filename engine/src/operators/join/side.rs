@@ -16,7 +16,7 @@ use datafusion_common::hash_utils::{RandomState, combine_hashes, create_hashes};
 use hashbrown::HashTable;
 
 use super::keys::JoinKeys;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::key::canonical_columns;
 use crate::operators::row_store::{NONE, RowStore};
 
@@ -98,6 +98,14 @@ impl Side {
     /// Whether any weight may differ from 1.
     pub(super) fn has_weights(&self) -> bool {
         self.weights.is_some()
+    }
+
+    /// These columns of the input, of some rows.
+    pub(super) fn gather_columns(&self, rows: &[u32], wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+        let place = |column: &usize| self.columns.iter().position(|held| held == column);
+        let wanted: Option<Vec<usize>> = wanted.iter().map(place).collect();
+        let wanted = wanted.ok_or_else(|| EngineError::internal("a column is not held"))?;
+        self.store.gather_columns(rows, wanted)
     }
 
     /// Approximate memory.

@@ -9,10 +9,15 @@ use proptest::prelude::*;
 
 use super::build;
 use crate::change_batch::ChangeBatch;
+use crate::operator::{Context, Operator, Output};
+use crate::operators::restore_testing;
+use crate::operators::restore_testing::{Route, Subject, script};
 use crate::operators::row_store::testing::{
     Bag, Driven, TestRow, add, admissible, batch, line, schema, with_field,
 };
 use crate::plan::{Expr, Join, JoinKind};
+use crate::state::Delta;
+use crate::time::Watermark;
 
 const LEFT: [&str; 3] = ["i64", "i64", "text"];
 const RIGHT: [&str; 3] = ["i64", "text", "i64"];
@@ -52,6 +57,10 @@ fn plan(kind: JoinKind, keys: usize, filter: Option<Expr>, null_equals_null: boo
 }
 
 fn driven(plan: &Join, append_only: [bool; 2]) -> Driven {
+    Driven::new(operator(plan, append_only))
+}
+
+fn operator(plan: &Join, append_only: [bool; 2]) -> Box<dyn Operator> {
     let output = match plan.kind {
         JoinKind::LeftSemi | JoinKind::LeftAnti => schema(&LEFT),
         JoinKind::LeftMark => {
@@ -60,7 +69,7 @@ fn driven(plan: &Join, append_only: [bool; 2]) -> Driven {
         _ => schema(&BOTH),
     };
     let [left, right] = append_only;
-    Driven::new(build(plan, &schema(&LEFT), &schema(&RIGHT), &output, left, right).unwrap())
+    build(plan, &schema(&LEFT), &schema(&RIGHT), &output, left, right).unwrap()
 }
 
 /// The definition of a join, by nested loops.
@@ -191,6 +200,113 @@ proptest! {
         let append_only = if all_retract { [false, false] } else { append_only };
         check(&plan(kind, keys, has_filter.then(less), null_equals_null), append_only, &changes);
     }
+}
+
+/// How the fragmenter spreads the inputs.
+fn routes(plan: &Join) -> Vec<Route> {
+    if !plan.left_keys.is_empty() {
+        return vec![Route::Hash(plan.left_keys.clone()), Route::Hash(plan.right_keys.clone())];
+    }
+    if matches!(plan.kind, JoinKind::Right | JoinKind::Full) {
+        return vec![Route::Hash(Vec::new()); 2];
+    }
+    vec![Route::Hash(vec![0, 1, 2]), Route::Broadcast]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_restart_makes_no_difference(
+        kind in prop::sample::select(&KINDS[..]),
+        keys in 0..3_usize,
+        has_filter: bool,
+        null_equals_null: bool,
+        append_only: [bool; 2],
+        all_retract: bool,
+        changes in restore_testing::changes(2, 3),
+    ) {
+        let append_only = if all_retract { [false, false] } else { append_only };
+        let plan = plan(kind, keys, has_filter.then(less), null_equals_null);
+        let subject = Subject {
+            build: &|| operator(&plan, append_only),
+            routes: routes(&plan),
+            // Of sides that are held each table has their rows, equal ones as one; else there are the keys beside them.
+            inspect: &|tables, size| {
+                let both = matches!(kind, JoinKind::Inner | JoinKind::Left)
+                    || matches!(kind, JoinKind::Right | JoinKind::Full)
+                    || has_filter;
+                let tables = if both { tables } else { &tables[..1] };
+                let rows: usize = tables.iter().map(ChangeBatch::num_rows).sum();
+                assert!(rows <= size.rows, "{tables:?}");
+            },
+        };
+        restore_testing::check(&subject, &script(&[&LEFT[..], &RIGHT[..]], &append_only, &changes));
+    }
+}
+
+/// What a join hands over at a checkpoint: batches of each table.
+fn handed_over(operator: &mut dyn Operator) -> Vec<(usize, String)> {
+    let mut delta = Delta::default();
+    operator.checkpoint(&mut delta).unwrap();
+    let changes = delta.into_changes().into_iter();
+    changes.map(|(table, changes)| (table, changes.pretty())).collect()
+}
+
+#[test]
+fn settled_rows_leave_the_state_table_and_rows_without_match_are_not_in_it() {
+    let mut join = operator(&plan(JoinKind::LeftAnti, 1, None, false), [true, true]);
+    let (ctx, mut out) = (Context { durable: true, ..Context::for_test() }, Output::default());
+    let row = |key| (vec![key, Some(1), Some(2)], 1);
+    let mut feed = |input, types: &[&str], rows: &[_], join: &mut dyn Operator| {
+        join.on_batch(input, batch(types, rows), &ctx, &mut out).unwrap();
+    };
+    feed(0, &LEFT, &[row(Some(1)), row(None), row(Some(2))], join.as_mut());
+    feed(1, &RIGHT, &[row(Some(1)), row(None)], join.as_mut());
+    feed(0, &LEFT, &[row(Some(1))], join.as_mut());
+    let expected = [
+        (0, "+1 | 1 | 1 | t2\n+1 | 2 | 1 | t2".to_string()),
+        (0, "-1 | 1 | 1 | t2".to_string()),
+        (1, "+1 | 1".to_string()),
+    ];
+    assert_eq!(handed_over(join.as_mut()), expected);
+    assert!(handed_over(join.as_mut()).is_empty());
+}
+
+#[test]
+fn nothing_is_remembered_where_nothing_is_durable() {
+    let mut join = operator(&plan(JoinKind::Full, 1, Some(less()), false), [false, false]);
+    let (ctx, mut out) = (Context::for_test(), Output::default());
+    join.on_batch(0, batch(&LEFT, &[(vec![Some(1); 3], 1)]), &ctx, &mut out).unwrap();
+    assert!(handed_over(join.as_mut()).is_empty());
+}
+
+#[test]
+fn rows_that_only_append_are_restored_one_by_one() {
+    let mut join = operator(&plan(JoinKind::Inner, 1, None, false), [true, true]);
+    join.restore(0, batch(&LEFT, &[(vec![Some(1), None, None], 2)])).unwrap();
+    join.restored(Watermark::MIN).unwrap();
+    let mut join = Driven::new(join);
+    join.feed(1, batch(&RIGHT, &[(vec![Some(1), None, None], 1)]));
+    let line = "+1 | 1 | NULL | NULL | 1 | NULL | NULL";
+    assert_eq!(output(&join), format!("{line}\n{line}"));
+}
+
+#[test]
+fn a_condition_that_fails_is_not_reported_again() {
+    // 6 / right.c2 > left.c1
+    let ratio = binary(lit(6_i64), Op::Divide, column(5));
+    let filter = binary(ratio, Op::Gt, column(1));
+    let mut join = operator(&plan(JoinKind::Left, 1, Some(filter), false), [false, false]);
+    let row = |number| vec![Some(1), Some(1), Some(number)];
+    join.restore(0, batch(&LEFT, &[(row(0), 1)])).unwrap();
+    join.restore(1, batch(&RIGHT, &[(row(0), 1), (row(2), 1)])).unwrap();
+    join.restored(Watermark::MIN).unwrap();
+    let mut join = Driven::new(join);
+    join.sum = [(line(&BOTH, &[row(0), row(2)].concat()), 1)].into();
+    join.feed(1, batch(&RIGHT, &[(row(2), -1)]));
+    assert!(join.ctx.errors.rows().is_empty());
+    assert_eq!(output(&join).lines().count(), 2, "the pair goes, the padded row comes");
 }
 
 fn pretty(text: &str) -> ChangeBatch {

@@ -1,7 +1,7 @@
 //! Rows like those of the Nexmark benchmark, for the measurements beside the operators.
 //!
 //! Run with `cargo test --release -p millstream-engine --lib bench -- --ignored --nocapture
-//! --test-threads 1`.
+//! --test-threads 1`. Each is measured twice without and with checkpoints: the first run of all finds memory cold.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +14,7 @@ use rand::{Rng, SeedableRng};
 use crate::change_batch::ChangeBatch;
 use crate::message::{Barrier, BarrierKind};
 use crate::operator::{Context, Emitted, Operator, Output};
+use crate::state::Delta;
 use crate::time::Epoch;
 
 /// Events of the benchmark: of 50, 1 is a person, 3 are auctions, 46 are bids.
@@ -122,13 +123,15 @@ fn cpu_seconds() -> f64 {
     nanoseconds.map_or_else(|| START.elapsed().as_secs_f64(), |nanoseconds| nanoseconds / 1e9)
 }
 
-/// Runs an operator over a stream and says how fast it was.
+/// Runs an operator over a stream and says how fast it was. If it is durable, each barrier is a checkpoint's.
 pub(crate) fn measure(
     name: &str,
     operator: &mut dyn Operator,
     stream: Vec<Option<(usize, ChangeBatch)>>,
+    durable: bool,
 ) {
-    let (ctx, mut out) = (Context::for_test(), Output::default());
+    let (ctx, mut out) = (Context { durable, ..Context::for_test() }, Output::default());
+    let mut written = 0;
     let (mut rows_in, mut rows_out, mut batches_out, mut epoch) = (0, 0, 0, 0);
     let start = cpu_seconds();
     for item in stream {
@@ -141,6 +144,12 @@ pub(crate) fn measure(
                 epoch += 1;
                 let barrier = Barrier::new(Epoch(epoch), BarrierKind::Plain);
                 operator.on_barrier(&barrier, &ctx, &mut out).unwrap();
+                if durable {
+                    let mut delta = Delta::default();
+                    operator.checkpoint(&mut delta).unwrap();
+                    let changes = delta.into_changes();
+                    written += changes.iter().map(|(_, batch)| batch.num_rows()).sum::<usize>();
+                }
             }
         }
         for emitted in out.drain() {
@@ -154,9 +163,14 @@ pub(crate) fn measure(
     let size = operator.state_size();
     println!(
         "{name}: {rows_in} rows in, {rows_out} out in {batches_out} batches, {:.2} M rows/s on one \
-         core; state {} rows, {} MB",
+         core; state {} rows, {} MB; {written} rows handed over",
         rows_in as f64 / seconds / 1e6,
         size.rows,
         size.bytes / 1_000_000,
     );
+}
+
+/// A measurement's name.
+pub(crate) fn titled(name: &str, durable: bool) -> String {
+    if durable { format!("{name}, durable") } else { name.to_string() }
 }

@@ -31,6 +31,6 @@ fn bench_session_window() {
         let plan =
             SessionWindow { partition: vec![0], time: 2, gap_us: 1_000_000, columns, on_close };
         let mut operator = build(&plan, &input, &output, append_only).unwrap();
-        measure(name, operator.as_mut(), stream);
+        measure(name, operator.as_mut(), stream, false);
     }
 }

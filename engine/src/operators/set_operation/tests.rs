@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::build;
+use crate::change_batch::ChangeBatch;
+use crate::operators::restore_testing::{Route, Subject, changes, check, script};
 use crate::operators::row_store::testing::{
     Bag, Driven, TestRow, add, admissible, batch, line, schema,
 };
@@ -75,6 +77,42 @@ proptest! {
         prop_assert!(driven.sum.is_empty());
         prop_assert_eq!(driven.state_rows(), 0);
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_restart_makes_no_difference(
+        is_except: bool,
+        all: bool,
+        append_only: bool,
+        changes in changes(2, 2),
+    ) {
+        let kind = if is_except { SetKind::Except } else { SetKind::Intersect };
+        let subject = Subject {
+            build: &|| build(&SetOperation { kind, all }, &schema(&TYPES)).unwrap(),
+            routes: vec![Route::Hash(vec![0, 1]); 2],
+            inspect: &|tables, size| {
+                let rows: usize = tables.iter().map(ChangeBatch::num_rows).sum();
+                assert!((size.rows..=2 * size.rows).contains(&rows));
+            },
+        };
+        check(&subject, &script(&[&TYPES[..]; 2], &[append_only; 2], &changes));
+    }
+}
+
+#[test]
+fn inputs_that_only_append_give_rows_without_weights_after_a_restart_too() {
+    let operation = SetOperation { kind: SetKind::Intersect, all: true };
+    let mut operator = build(&operation, &schema(&TYPES)).unwrap();
+    let row = vec![Some(1), None];
+    operator.restore(0, batch(&TYPES, &[(row.clone(), 3)])).unwrap();
+    operator.restored(Watermark::MIN).unwrap();
+    let mut driven = Driven::new(operator);
+    driven.feed(1, batch(&TYPES, &[(row.clone(), 1), (row, 1)]));
+    driven.barrier();
+    assert_eq!(driven.last[0].pretty(), "+1 | 1 | NULL\n+1 | 1 | NULL");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field};
 
 use super::build;
-use crate::operators::row_store::bench::{bids, measure, schema_of, stream};
+use crate::operators::row_store::bench::{bids, measure, schema_of, stream, titled};
 use crate::operators::row_store::testing::with_field;
 use crate::plan::{RankFunction, SortKey, TopN};
 
@@ -31,7 +31,9 @@ fn bench_top_n() {
         let output = with_field(&input, field.clone());
         let rank = Some((RankFunction::RowNumber, Arc::new(field)));
         let plan = TopN { partition, order, offset: 0, limit: Some(limit), with_ties: false, rank };
-        let mut top_n = build(&plan, &input, &output, append_only).unwrap();
-        measure(name, top_n.as_mut(), stream);
+        for durable in [false, true, false, true] {
+            let mut top_n = build(&plan, &input, &output, append_only).unwrap();
+            measure(&titled(name, durable), top_n.as_mut(), stream.clone(), durable);
+        }
     }
 }

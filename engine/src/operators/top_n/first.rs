@@ -10,13 +10,14 @@
 
 use super::keys::PartitionKeys;
 use super::order::{Entry, RowOrder};
-use super::rows::{BATCH_ROWS, Emitter};
+use super::rows::{BATCH_ROWS, Emitter, HeldTable};
 use super::window::ShownChange;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::operators::row_store::{NONE, RowStore};
+use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 /// Keeps one row for each partition.
@@ -24,6 +25,7 @@ pub(super) struct FirstRow {
     keys: PartitionKeys,
     order: RowOrder,
     emitter: Emitter,
+    table: HeldTable,
     firsts: Vec<First>,
     store: RowStore,
     epoch: u32,
@@ -56,12 +58,14 @@ impl FirstRow {
         keys: PartitionKeys,
         order: RowOrder,
         emitter: Emitter,
+        table: HeldTable,
         width: usize,
     ) -> Self {
         Self {
             keys,
             order,
             emitter,
+            table,
             firsts: Vec::new(),
             store: RowStore::new(width),
             epoch: 1,
@@ -70,6 +74,35 @@ impl FirstRow {
             ids: Vec::new(),
             prefixes: Vec::new(),
         }
+    }
+
+    /// Takes the rows of a batch in.
+    fn take_all(&mut self, batch: &ChangeBatch) -> Result<()> {
+        let bound = self.keys.assign(batch, &mut self.ids)?;
+        self.firsts.resize(bound, First { prefix: u64::MAX, id: NONE, touched: 0 });
+        let columns = batch.rows().columns();
+        self.order.prefixes(columns, batch.num_rows(), &mut self.prefixes);
+        let candidates = self.candidates();
+        let mut ids = Vec::with_capacity(candidates.rows.len());
+        self.store.put_rows(columns, &candidates.rows, &mut ids)?;
+        let candidates = candidates.rows.iter().zip(&candidates.is_before);
+        for ((&row, &is_before), &id) in candidates.zip(&ids) {
+            let entry = Entry { prefix: self.prefixes[row as usize], id };
+            self.take_in(self.ids[row as usize], entry, is_before);
+        }
+        Ok(())
+    }
+
+    /// Frees what was shown before this epoch and is not any more.
+    fn end_epoch(&mut self) -> Result<()> {
+        for (_, old) in self.touched.drain(..).filter(|&(_, old)| old != NONE) {
+            self.store.free(old);
+        }
+        self.epoch = self.epoch.checked_add(1).unwrap_or_else(|| {
+            self.firsts.iter_mut().for_each(|first| first.touched = 0);
+            1
+        });
+        self.store.maintain()
     }
 
     /// Lowers the prefixes of the partitions to those of the batch.
@@ -117,19 +150,7 @@ impl Operator for FirstRow {
         _out: &mut Output,
     ) -> Result<()> {
         super::check_appends(&batch)?;
-        let bound = self.keys.assign(&batch, &mut self.ids)?;
-        self.firsts.resize(bound, First { prefix: u64::MAX, id: NONE, touched: 0 });
-        let columns = batch.rows().columns();
-        self.order.prefixes(columns, batch.num_rows(), &mut self.prefixes);
-        let candidates = self.candidates();
-        let mut ids = Vec::with_capacity(candidates.rows.len());
-        self.store.put_rows(columns, &candidates.rows, &mut ids)?;
-        let candidates = candidates.rows.iter().zip(&candidates.is_before);
-        for ((&row, &is_before), &id) in candidates.zip(&ids) {
-            let entry = Entry { prefix: self.prefixes[row as usize], id };
-            self.take_in(self.ids[row as usize], entry, is_before);
-        }
-        Ok(())
+        self.take_all(&batch)
     }
 
     /// Rows of this epoch come out at its barrier: a promise about them must not be ahead of them.
@@ -138,7 +159,7 @@ impl Operator for FirstRow {
         Ok(())
     }
 
-    fn on_barrier(&mut self, _: &Barrier, _: &Context, out: &mut Output) -> Result<()> {
+    fn on_barrier(&mut self, _: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
         let mut changes = Vec::with_capacity(2 * self.touched.len().min(BATCH_ROWS));
         for touched in self.touched.chunks(BATCH_ROWS / 2) {
             changes.clear();
@@ -149,19 +170,35 @@ impl Operator for FirstRow {
                 let new = self.firsts[partition as usize].id;
                 changes.push(ShownChange { id: new, rank: 1, weight: 1 });
             }
-            self.emitter.emit(&self.store, &changes, out)?;
+            let batch = self.emitter.batch(&self.store, &changes)?;
+            if ctx.durable {
+                // All that is held is shown.
+                self.table.record(&batch)?;
+            }
+            out.batch(batch);
         }
         if let Some(frontier) = self.frontier.take() {
             out.watermark(frontier);
         }
-        for (_, old) in self.touched.drain(..).filter(|&(_, old)| old != NONE) {
-            self.store.free(old);
-        }
-        self.epoch = self.epoch.checked_add(1).unwrap_or_else(|| {
-            self.firsts.iter_mut().for_each(|first| first.touched = 0);
-            1
-        });
-        self.store.maintain()
+        self.end_epoch()
+    }
+
+    fn state_tables(&self) -> Vec<StateTable> {
+        vec![self.table.describe()]
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        self.table.hand_over(delta);
+        Ok(())
+    }
+
+    fn restore(&mut self, _table: usize, rows: ChangeBatch) -> Result<()> {
+        self.take_all(&rows)
+    }
+
+    /// The rows are as at the end of an epoch whose result is out.
+    fn restored(&mut self, _frontier: Watermark) -> Result<()> {
+        self.end_epoch()
     }
 
     fn state_size(&self) -> StateSize {

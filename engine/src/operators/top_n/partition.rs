@@ -56,11 +56,13 @@ impl Bound {
         true
     }
 
-    /// Drops rows that are beyond the bound now that `entry` came in.
+    /// Drops rows that are beyond the bound now that `entry` came in, or (if it is not new) has more copies. So what is
+    /// held is a function of the rows that came, and is held again whatever order it is restored in.
     pub(super) fn prune(
         &self,
         place: &mut Partition,
         entry: Entry,
+        is_new: bool,
         order: &RowOrder,
         rows: &mut Rows,
     ) {
@@ -75,6 +77,9 @@ impl Bound {
             return;
         }
         if self.function == RankFunction::DenseRank {
+            if !is_new {
+                return;
+            }
             let compare = |a, b| order.compare(&rows.store, a, b);
             let tied = place.rows.neighbours(entry, compare);
             if !tied.into_iter().flatten().any(|other| order.ties(&rows.store, entry, other)) {
@@ -84,6 +89,16 @@ impl Bound {
                 let group = last_group(place, order, rows);
                 drop_last(place, group, rows);
                 place.groups -= 1;
+            }
+            return;
+        }
+        let Some(last) = place.rows.last() else { return };
+        let before = place.count - rows.weight(last.id);
+        if last.id == entry.id && before >= self.rows {
+            // Its prefix has let it in; it stays only if its group was there.
+            let previous = place.rows.iter().rev().nth(1);
+            if !previous.is_some_and(|previous| order.ties(&rows.store, previous, entry)) {
+                drop_last(place, (1, place.count - before), rows);
             }
             return;
         }

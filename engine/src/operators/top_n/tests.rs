@@ -6,6 +6,8 @@ use arrow::datatypes::{DataType, Field};
 use proptest::prelude::*;
 
 use super::build;
+use crate::operator::Operator;
+use crate::operators::restore_testing::{Route, Subject, changes, check, script};
 use crate::operators::row_store::testing::{
     Bag, Driven, TestRow, add, admissible, batch, line, schema, with_field,
 };
@@ -15,12 +17,16 @@ use crate::time::Watermark;
 const TYPES: [&str; 3] = ["i64", "i64", "text"];
 
 fn driven(plan: &TopN, append_only: bool) -> Driven {
+    Driven::new(operator(plan, append_only))
+}
+
+fn operator(plan: &TopN, append_only: bool) -> Box<dyn Operator> {
     let input = schema(&TYPES);
     let output = match &plan.rank {
         None => input.clone(),
         Some((_, field)) => with_field(&input, field.as_ref().clone()),
     };
-    Driven::new(build(plan, &input, &output, append_only).unwrap())
+    build(plan, &input, &output, append_only).unwrap()
 }
 
 /// How rows of a partition sort: the keys, then all columns with NULL first.
@@ -158,6 +164,27 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_restart_makes_no_difference(
+        plan in plans(),
+        append_only: bool,
+        changes in changes(1, 3),
+    ) {
+        let subject = Subject {
+            build: &|| operator(&plan, append_only),
+            routes: vec![Route::Hash(plan.partition.clone())],
+            inspect: &|tables, size| {
+                let rows: usize = tables.iter().map(|table| table.num_rows()).sum();
+                assert_eq!(rows, size.rows, "the table has what is held: {tables:?}");
+            },
+        };
+        check(&subject, &script(&[&TYPES[..]], &[append_only], &changes));
+    }
+}
+
 fn descending(column: usize) -> SortKey {
     SortKey { column, descending: true, nulls_first: true }
 }
@@ -221,6 +248,32 @@ fn a_watermark_waits_for_the_rows_of_its_epoch() {
         assert_eq!((top.watermark, top.last.len()), (Some(Watermark(7)), 1));
         top.barrier();
         assert_eq!(top.watermark, None);
+    }
+}
+
+#[test]
+fn rows_beyond_the_limit_are_not_held_where_prefixes_tell_nothing() {
+    let ascending = |column| SortKey { column, descending: false, nulls_first: false };
+    for (function, after_copies) in
+        [(RankFunction::RowNumber, 1), (RankFunction::Rank, 1), (RankFunction::DenseRank, 2)]
+    {
+        let plan = TopN {
+            partition: vec![],
+            order: vec![ascending(0), ascending(1)],
+            offset: 0,
+            limit: Some(2),
+            with_ties: false,
+            rank: rank(function, DataType::Int64),
+        };
+        let mut top = driven(&plan, true);
+        for value in [1, 2, 3, 4] {
+            top.feed(0, batch(&TYPES, &[(row(1, value), 1)]));
+        }
+        top.barrier();
+        assert_eq!(top.state_rows(), 2, "{function:?}");
+        top.feed(0, batch(&TYPES, &[(row(1, 1), 1), (row(1, 1), 1)]));
+        top.barrier();
+        assert_eq!(top.state_rows(), after_copies, "{function:?}");
     }
 }
 

@@ -43,6 +43,22 @@ pub(super) static TABLES: &[SystemTable] = &[
     },
     SystemTable {
         schema: SCHEMA,
+        name: "checkpoints",
+        columns: &[
+            Column("id", Kind::Int8),
+            Column("epoch", Kind::Int8),
+            Column("started", Kind::Instant),
+            Column("barrier_ms", Kind::Float8),
+            Column("encode_ms", Kind::Float8),
+            Column("write_ms", Kind::Float8),
+            Column("bytes_incremental", Kind::Int8),
+            Column("bytes_full", Kind::Int8),
+            Column("rows", Kind::Int8),
+        ],
+        rows: checkpoints,
+    },
+    SystemTable {
+        schema: SCHEMA,
         name: "operators",
         columns: &[
             Column("job_id", Kind::Int8),
@@ -161,6 +177,24 @@ fn jobs(context: &SystemContext, rows: &mut Rows) -> Result<()> {
             job.late_rows,
             state_rows,
             state_bytes,
+        ]);
+    }
+    Ok(())
+}
+
+fn checkpoints(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    let milliseconds = |us: u64| std::time::Duration::from_micros(us).as_secs_f64() * 1e3;
+    for checkpoint in context.engine.0.checkpoints() {
+        rows.push(cells![
+            checkpoint.id,
+            checkpoint.epoch.0,
+            checkpoint.started_us,
+            milliseconds(checkpoint.barrier_us),
+            milliseconds(checkpoint.encode_us),
+            milliseconds(checkpoint.write_us),
+            checkpoint.bytes_incremental,
+            checkpoint.bytes_full,
+            checkpoint.rows,
         ]);
     }
     Ok(())

@@ -11,6 +11,8 @@ use arrow::compute::{SortColumn, lexsort_to_indices, take};
 use arrow::datatypes::{Float64Type, Int64Type};
 use proptest::prelude::*;
 
+use super::run::alike;
+use super::twin::End;
 use super::*;
 use crate::key::canonical_columns;
 use crate::operators::aggregate::exact_sum::ExactSum;
@@ -267,20 +269,10 @@ fn expected(calls: &[Call], model: &BTreeMap<Row, i64>) -> BTreeMap<String, Vec<
     groups
 }
 
-/// Floats that were summed in another order may differ in their last digits.
-fn alike(a: &str, b: &str) -> bool {
-    if a == b {
-        return true;
-    }
-    match (a.parse::<f64>(), b.parse::<f64>()) {
-        (Ok(a), Ok(b)) => (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9),
-        _ => false,
-    }
-}
-
-fn check(epochs: &[Vec<Vec<(Row, i64)>>], appends: bool) {
+fn check(epochs: &[Vec<Vec<(Row, i64)>>], ends: &[End], appends: bool) {
     let calls = calls();
     let mut run = Run::new(HEADER, &[0], &calls, appends);
+    run.ends = ends.to_vec();
     let mut model: BTreeMap<Row, i64> = BTreeMap::new();
     let mut view: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for epoch in epochs {
@@ -360,14 +352,25 @@ fn appended() -> impl Strategy<Value = Vec<Vec<Vec<(Row, i64)>>>> {
     prop::collection::vec(prop::collection::vec(batch, 0..3), 1..5)
 }
 
+/// What happens behind the barriers.
+fn ends() -> impl Strategy<Value = Vec<End>> {
+    let end = prop_oneof![
+        Just(End::Plain),
+        Just(End::Checkpoint),
+        (1..4_usize).prop_map(End::Restart),
+        (1..4_usize).prop_map(End::Crash),
+    ];
+    prop::collection::vec(end, 6)
+}
+
 proptest! {
     #[test]
-    fn changes_equal_a_computation_from_scratch(epochs in changes()) {
-        check(&epochs, CHANGES);
+    fn changes_equal_a_computation_from_scratch(epochs in changes(), ends in ends()) {
+        check(&epochs, &ends, CHANGES);
     }
 
     #[test]
-    fn appended_rows_equal_a_computation_from_scratch(epochs in appended()) {
-        check(&epochs, APPENDS);
+    fn appended_rows_equal_a_computation_from_scratch(epochs in appended(), ends in ends()) {
+        check(&epochs, &ends, APPENDS);
     }
 }

@@ -1,4 +1,4 @@
-//! Builds calls and runs an aggregate over change batches.
+//! Builds calls and runs an aggregate over change batches, beside a twin that is restarted (see `twin.rs`).
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use datafusion_physical_expr::aggregate::AggregateExprBuilder;
 use datafusion_physical_expr::expressions::{col, lit};
 
 use super::super::build;
+use super::twin::{End, Twin};
 use crate::change_batch::ChangeBatch;
 use crate::message::{Barrier, BarrierKind};
 use crate::operator::{Context, Emitted, Operator, Output};
@@ -128,6 +129,11 @@ pub(super) struct Run {
     pub(super) out: Output,
     header: &'static str,
     epoch: u64,
+    pub(super) twin: Option<Twin>,
+    /// What happens to the twin behind each barrier, over and over.
+    pub(super) ends: Vec<End>,
+    /// Lines emitted in this epoch.
+    lines: Vec<String>,
 }
 
 pub(super) const CHANGES: bool = false;
@@ -149,9 +155,29 @@ impl Run {
         appends: bool,
     ) -> Self {
         let schema = schema_of(header);
-        Self::with_schema(header, &schema, group, calls, appends)
+        let calls = calls.iter().map(|call| call.build(&schema)).collect();
+        Self::planned(header, group, calls, appends)
     }
 
+    pub(super) fn planned(
+        header: &'static str,
+        group: &[usize],
+        calls: Vec<AggregateCall>,
+        appends: bool,
+    ) -> Self {
+        let schema = schema_of(header);
+        let plan = Aggregate { group: group.to_vec(), calls, closes: None };
+        let mut run = Self::alone(header, &schema, &plan, appends);
+        let is_only = group.is_empty();
+        let remade = move |first: bool| {
+            let output = output_of(&plan, &schema);
+            build(&plan, &schema, &output, appends, first && is_only).unwrap()
+        };
+        run.twin = Some(Twin::new(Box::new(remade), group));
+        run
+    }
+
+    /// Without a twin.
     pub(super) fn with_schema(
         header: &'static str,
         schema: &SchemaRef,
@@ -160,14 +186,34 @@ impl Run {
         appends: bool,
     ) -> Self {
         let calls = calls.iter().map(|call| call.build(schema)).collect();
-        let plan = Aggregate { group: group.to_vec(), calls, closes: None };
-        let input = StreamPlan::values(arrow::array::RecordBatch::new_empty(Arc::clone(schema)));
-        let output = input.aggregate(plan.group.clone(), plan.calls.clone()).schema;
-        let operator = build(&plan, schema, &output, appends, group.is_empty()).unwrap();
-        Self { operator, context: Context::for_test(), out: Output::default(), header, epoch: 0 }
+        Self::alone(
+            header,
+            schema,
+            &Aggregate { group: group.to_vec(), calls, closes: None },
+            appends,
+        )
+    }
+
+    fn alone(header: &'static str, schema: &SchemaRef, plan: &Aggregate, appends: bool) -> Self {
+        let output = output_of(plan, schema);
+        let operator = build(plan, schema, &output, appends, plan.group.is_empty()).unwrap();
+        let ends = [End::Restart(2), End::Restart(1), End::Plain, End::Crash(3), End::Checkpoint];
+        Self {
+            operator,
+            context: Context::for_test(),
+            out: Output::default(),
+            header,
+            epoch: 0,
+            twin: None,
+            ends: ends.to_vec(),
+            lines: Vec::new(),
+        }
     }
 
     pub(super) fn batch(&mut self, batch: ChangeBatch) {
+        if let Some(twin) = &mut self.twin {
+            twin.batch(&batch);
+        }
         self.operator.on_batch(0, batch, &self.context, &mut self.out).unwrap();
     }
 
@@ -181,14 +227,23 @@ impl Run {
             Emitted::Batch(batch) => batch,
             Emitted::Watermark(_) => panic!("no watermark"),
         });
-        batches.collect()
+        let batches: Vec<ChangeBatch> = batches.collect();
+        if self.twin.is_some() {
+            self.lines.extend(batches.iter().flat_map(|batch| lines(&batch.pretty())));
+        }
+        batches
     }
 
     pub(super) fn barrier(&mut self) -> Vec<ChangeBatch> {
         self.epoch += 1;
         let barrier = Barrier::new(Epoch(self.epoch), BarrierKind::Plain);
         self.operator.on_barrier(&barrier, &self.context, &mut self.out).unwrap();
-        self.emitted()
+        let batches = self.emitted();
+        if let Some(twin) = &mut self.twin {
+            let end = self.ends[(self.epoch - 1) as usize % self.ends.len()];
+            twin.barrier(std::mem::take(&mut self.lines), &self.context.errors, end);
+        }
+        batches
     }
 
     /// Ends the epoch and compares what was emitted, in any order.
@@ -209,6 +264,22 @@ impl Run {
             format!("{:+} {} [{}] {}", e.weight, e.position, e.row, e.message)
         };
         assert_eq!(errors.iter().map(text).collect::<Vec<_>>(), expected);
+    }
+}
+
+fn output_of(plan: &Aggregate, schema: &SchemaRef) -> SchemaRef {
+    let input = StreamPlan::values(arrow::array::RecordBatch::new_empty(Arc::clone(schema)));
+    input.aggregate(plan.group.clone(), plan.calls.clone()).schema
+}
+
+/// Floats that were summed in another order may differ in their last digits.
+pub(super) fn alike(a: &str, b: &str) -> bool {
+    if a == b {
+        return true;
+    }
+    match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9),
+        _ => false,
     }
 }
 

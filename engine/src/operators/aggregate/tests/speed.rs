@@ -209,3 +209,89 @@ fn over_changes() {
         );
     }
 }
+
+/// Time of checkpoints: of one in a hundred of a million groups, and beside the work on five million rows between two.
+#[test]
+#[ignore = "a measurement"]
+fn checkpoints() {
+    let schema = schema_of("k: i64 | v: i64");
+    let v = || column(&schema, "v");
+    let calls = [
+        Call::new("pg_sum", &[v()]),
+        count_star(),
+        Call::new("min", &[v()]),
+        Call::new("max", &[v()]),
+    ];
+    let mut state = 1_u64;
+    let mut batch = |groups: u64, rows: usize| {
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % groups
+        };
+        let keys = Int64Array::from_iter_values((0..rows).map(|_| random() as i64));
+        let values = Int64Array::from_iter_values((0..rows).map(|_| random() as i64));
+        let columns: Vec<arrow::array::ArrayRef> = vec![Arc::new(keys), Arc::new(values)];
+        RecordBatch::try_new(Arc::clone(&schema), columns).unwrap()
+    };
+    let few: Vec<RecordBatch> = (0..610).map(|_| batch(100_000, BATCH)).collect();
+    let many: Vec<RecordBatch> = (0..600).map(|_| batch(1_000_000, BATCH)).collect();
+    let tenth = batch(1_000_000, 10_000);
+    for appends in [APPENDS, CHANGES] {
+        let changes = |rows: &RecordBatch| {
+            let weights = (!appends).then(|| vec![1; rows.num_rows()].into());
+            ChangeBatch::new(rows.clone(), weights)
+        };
+        let mode = if appends { "append" } else { "retract" };
+        let run = |durable: bool, batches: &[RecordBatch]| {
+            let mut run = Run::with_schema("", &schema, &[0], &calls, appends);
+            run.context.durable = durable;
+            for (number, rows) in batches.iter().enumerate() {
+                run.batch(changes(rows));
+                if number % 16 == 15 {
+                    run.barrier();
+                }
+            }
+            run.barrier();
+            run
+        };
+        let checkpoint = |run: &mut Run| {
+            // The clock of `cpu_time` is too coarse here.
+            let (mut delta, start) = (crate::state::Delta::default(), std::time::Instant::now());
+            run.operator.checkpoint(&mut delta).unwrap();
+            let rows = |t: usize, all: &[(usize, ChangeBatch)]| {
+                all.iter().filter(|(of, _)| *of == t).map(|(_, c)| c.num_rows()).sum::<usize>()
+            };
+            let (time, all) = (start.elapsed(), delta.into_changes());
+            (time.as_secs_f64() * 1e3, rows(0, &all), all)
+        };
+        for _ in 0..2 {
+            let start = cpu_time();
+            drop(run(false, &few));
+            let plain = cpu_time() - start;
+            let start = cpu_time();
+            let mut durable = run(true, &few);
+            let work = cpu_time() - start;
+            let (time, rows, all) = checkpoint(&mut durable);
+            eprintln!(
+                "{mode}: 5 M rows into 100k groups: {} ms, durable {} ms; checkpoint {time:.1} ms, {rows} groups",
+                plain / 1_000_000,
+                work / 1_000_000,
+            );
+            let start = cpu_time();
+            let mut back = Run::with_schema("", &schema, &[0], &calls, appends);
+            let changes = all.into_iter();
+            changes.for_each(|(table, rows)| back.operator.restore(table, rows).unwrap());
+            back.operator.restored(crate::time::Watermark::MIN).unwrap();
+            eprintln!("  restored in {} ms", (cpu_time() - start) / 1_000_000);
+        }
+        let mut durable = run(true, &many);
+        let (time, rows, _) = checkpoint(&mut durable);
+        eprintln!("{mode}: first checkpoint of {rows} groups: {time:.1} ms");
+        for _ in 0..3 {
+            durable.batch(changes(&tenth));
+            durable.barrier();
+            let (time, rows, _) = checkpoint(&mut durable);
+            eprintln!("{mode}: checkpoint of {rows} groups: {time:.2} ms");
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The durable part of a database: the backend, the log, the thread that writes checkpoints, and recovery.
+//!
+//! Recovery: the tables and sources of the definitions start with the contents and offsets of the newest checkpoint, views go
+//! on from their state, while sources are held; then the log of table changes is replayed, as commits of a new epoch, and
+//! the sources run. A view without complete state is filled again like a new one, which gives the same contents (C1).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arrow::datatypes::SchemaRef;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+
+use super::Inner;
+use super::driver::Driver;
+use super::events::{Event, Events};
+use super::job::{Kind, Relation};
+use super::resume::tables_of;
+use crate::engine::{CheckpointInfo, EngineConfig};
+use crate::error::{EngineError, Result};
+use crate::plan::{FragmentPlan, Properties, RelationId};
+use crate::state::checkpoint::{CheckpointWriter, History, Request, commit_sinks};
+use crate::state::layout::{self, JobRecord};
+use crate::state::log::Log;
+use crate::state::redeal::Dealt;
+use crate::state::restore::Saved;
+use crate::state::{Space, StateBackend, Write};
+use crate::store::Versions;
+use crate::time::Epoch;
+
+/// Time between attempts while a checkpoint cannot be written.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Durable {
+    backend: Arc<dyn StateBackend>,
+    pub(super) log: Arc<Log>,
+    /// Epochs go on behind this one: behind every record of the log, so that the next checkpoint covers them all.
+    pub(super) start: Epoch,
+    history: History,
+    writer: Mutex<Writer>,
+    /// The newest durable checkpoint's epoch.
+    reached: watch::Sender<Epoch>,
+    /// What the database starts from, until it has.
+    saved: RwLock<Option<Arc<Saved>>>,
+}
+
+enum Writer {
+    /// Not started, or a simulation: requests are written at once by the caller.
+    Here(Box<CheckpointWriter>),
+    Thread(Sender<Command>),
+    Closed,
+}
+
+enum Command {
+    Write(Box<Request>),
+    Forget(RelationId, Sender<Result<()>>),
+    Reset(RelationId, Sender<Result<()>>),
+    Redeal(RelationId, Vec<Dealt>, JobRecord, Sender<Result<()>>),
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Writer")
+    }
+}
+
+impl Durable {
+    pub(super) fn load(backend: Arc<dyn StateBackend>) -> Result<Self> {
+        let saved = Saved::load(Arc::clone(&backend))?;
+        let (next, newest) = Log::end(&*backend)?;
+        let log = Log::new(Arc::clone(&backend), next);
+        let writer = CheckpointWriter::new(Arc::clone(&backend), Arc::clone(&log), &saved);
+        Ok(Self {
+            log,
+            history: writer.history(),
+            writer: Mutex::new(Writer::Here(Box::new(writer))),
+            start: saved.epoch().max(newest),
+            reached: watch::channel(saved.epoch()).0,
+            saved: RwLock::new(Some(Arc::new(saved))),
+            backend,
+        })
+    }
+
+    /// Starts the threads that write.
+    fn spawn(&self, events: &Arc<Events>) -> std::io::Result<Vec<JoinHandle<()>>> {
+        let mut threads = vec![self.log.spawn()?];
+        let (sender, receiver) = channel();
+        let mut writer = self.writer.lock();
+        if let Writer::Here(own) = std::mem::replace(&mut *writer, Writer::Thread(sender)) {
+            let (events, log) = (Arc::clone(events), Arc::clone(&self.log));
+            let thread = std::thread::Builder::new().name("millstream-checkpoint".to_string());
+            threads.push(thread.spawn(move || run(*own, &receiver, &events, &log))?);
+        }
+        Ok(threads)
+    }
+
+    /// Takes a checkpoint whose barrier has passed everywhere.
+    pub(super) fn submit(&self, request: Request, events: &Arc<Events>) {
+        match &mut *self.writer.lock() {
+            Writer::Here(writer) => write(writer, &request, events, &self.log),
+            Writer::Thread(commands) => {
+                let _ = commands.send(Command::Write(Box::new(request)));
+            }
+            Writer::Closed => {}
+        }
+    }
+
+    /// The epoch of the newest durable checkpoint.
+    pub(super) fn newest(&self) -> Epoch {
+        *self.reached.borrow()
+    }
+
+    pub(super) fn reached(&self, epoch: Epoch) {
+        self.reached.send_replace(epoch);
+    }
+
+    pub(super) fn forget(&self, relation: RelationId) -> Result<()> {
+        self.order(|writer| writer.forget(relation), |reply| Command::Forget(relation, reply))
+    }
+
+    /// Has the writer do something, and waits for it.
+    fn order(
+        &self,
+        here: impl FnOnce(&mut CheckpointWriter) -> Result<()>,
+        command: impl FnOnce(Sender<Result<()>>) -> Command,
+    ) -> Result<()> {
+        let (reply, answer) = channel();
+        match &mut *self.writer.lock() {
+            Writer::Here(writer) => return here(writer),
+            Writer::Thread(commands) => {
+                let sent = commands.send(command(reply));
+                sent.map_err(|_| EngineError::ShuttingDown)?;
+            }
+            Writer::Closed => return Err(EngineError::ShuttingDown),
+        }
+        answer.recv().map_err(|_| EngineError::ShuttingDown)?
+    }
+
+    /// Ends the threads, when they have written what they have.
+    pub(super) fn close(&self) {
+        *self.writer.lock() = Writer::Closed;
+        self.log.close();
+    }
+
+    /// What the database starts from, while it does.
+    pub(super) fn saved(&self) -> Option<Arc<Saved>> {
+        self.saved.read().clone()
+    }
+}
+
+fn run(
+    mut writer: CheckpointWriter,
+    commands: &Receiver<Command>,
+    events: &Arc<Events>,
+    log: &Arc<Log>,
+) {
+    while let Ok(command) = commands.recv() {
+        match command {
+            Command::Write(request) => write(&mut writer, &request, events, log),
+            Command::Forget(relation, reply) => {
+                let _ = reply.send(writer.forget(relation));
+            }
+            Command::Redeal(relation, tables, job, reply) => {
+                let _ = reply.send(writer.redeal(relation, &tables, &job));
+            }
+            Command::Reset(relation, reply) => {
+                let _ = reply.send(writer.reset(relation));
+            }
+        }
+    }
+}
+
+/// Writes until it succeeds. Meanwhile the sources are held: what they gave could only pile up in memory.
+fn write(writer: &mut CheckpointWriter, request: &Request, events: &Arc<Events>, log: &Arc<Log>) {
+    let mut told = false;
+    while let Err(error) = writer.write(request) {
+        if log.is_closed() {
+            tracing::error!(%error, "the last checkpoint could not be written");
+            return;
+        }
+        if !told {
+            tracing::error!(%error, "the checkpoint cannot be written; sources wait until it can");
+            events.pause_sources(true);
+            told = true;
+        }
+        std::thread::sleep(RETRY);
+    }
+    if told {
+        tracing::info!("checkpoints can be written again");
+        events.pause_sources(false);
+    }
+    let failed = commit_sinks(&request.prepared);
+    events.send(Event::Durable { epoch: request.epoch, failed });
+    loop {
+        match writer.merge() {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(error) => {
+                tracing::warn!(%error, "blocks of state could not be merged");
+                break;
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// A database over a backend, waiting in recovery if there is something in it.
+    pub(crate) fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
+        let durable = Durable::load(backend)?;
+        let (inner, receiver) = Self::assembled(config, super::SLICE, Some(durable));
+        let failed = |error| EngineError::external("starting a thread", error);
+        let mut threads =
+            inner.scheduler.spawn_workers(inner.config.parallelism.max(1)).map_err(failed)?;
+        if let Some(durable) = &inner.durable {
+            threads.extend(durable.spawn(&inner.events).map_err(failed)?);
+        }
+        threads.push(Driver::new(&inner).spawn(receiver));
+        *inner.threads.lock() = threads;
+        Ok(inner)
+    }
+
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durable.is_some()
+    }
+
+    /// The checkpoint to start from, during recovery.
+    pub(super) fn saved(&self) -> Option<Arc<Saved>> {
+        self.durable.as_ref().and_then(Durable::saved)
+    }
+
+    pub(crate) fn definitions(&self) -> Result<Vec<(u64, Vec<u8>)>> {
+        let mut definitions = Vec::new();
+        if let Some(durable) = &self.durable {
+            durable.backend.scan(Space::Meta, &[layout::DEFINITION], &mut |key, value| {
+                definitions.push((layout::number(key)?, value.to_vec()));
+                Ok(true)
+            })?;
+        }
+        Ok(definitions)
+    }
+
+    pub(crate) fn save_definition(&self, key: u64, definition: Vec<u8>) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        let write = Write::Put(Space::Meta, layout::definition(key), definition);
+        durable.backend.commit(vec![write])
+    }
+
+    pub(crate) fn delete_definition(&self, key: u64) -> Result<()> {
+        self.durable.as_ref().map_or(Ok(()), |durable| durable.forget(RelationId(key)))
+    }
+
+    /// Blocks until these relations are readable.
+    pub(super) fn wait_inputs(&self, inputs: &[RelationId]) -> Result<()> {
+        loop {
+            {
+                let registry = self.registry.lock();
+                let waiting = inputs.iter().filter_map(|id| registry.get(id));
+                let mut waiting = waiting.filter(|input| !input.ready && input.failed.is_none());
+                if waiting.next().is_none() {
+                    return Ok(());
+                }
+            }
+            if self.closed.load(std::sync::atomic::Ordering::Acquire) {
+                return Err(EngineError::ShuttingDown);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub(crate) fn finish_recovery(&self) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        let Some(saved) = durable.saved() else { return Ok(()) };
+        // Jobs that go on must have attached to their inputs before anything new comes.
+        let resumed: Vec<RelationId> = {
+            let registry = self.registry.lock();
+            registry.keys().copied().filter(|id| saved.jobs.contains_key(id)).collect()
+        };
+        self.wait_inputs(&resumed)?;
+        let definitions: Vec<u64> = self.definitions()?.into_iter().map(|(key, _)| key).collect();
+        for relation in saved.relations() {
+            let is_defined = definitions.contains(&relation.0);
+            if !is_defined && !self.registry.lock().contains_key(&relation) {
+                durable.forget(relation)?;
+            }
+        }
+        Log::replay(&*durable.backend, saved.epoch(), &mut |changes| {
+            self.events.data();
+            self.commits.lock().replay(changes)
+        })?;
+        *durable.saved.write() = None;
+        self.events.pause_sources(false);
+        self.events.data();
+        self.events.send(Event::Recovered);
+        self.events.send(Event::Urgent);
+        Ok(())
+    }
+
+    /// Blocks until everything that has been committed so far is readable.
+    pub(crate) fn wait_replayed(&self) -> Result<()> {
+        let epoch = self.commits.lock().epoch;
+        while self.readable_epoch() < epoch {
+            if self.closed.load(std::sync::atomic::Ordering::Acquire) {
+                return Err(EngineError::ShuttingDown);
+            }
+            self.events.send(Event::Urgent);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mark_failed(
+        &self,
+        id: RelationId,
+        name: String,
+        schema: SchemaRef,
+        reason: String,
+    ) {
+        let kind = Kind::View { versions: vec![Arc::new(Versions::default())] };
+        let mut relation = Relation::new(name, schema, Properties::default(), kind);
+        relation.failed = Some(reason);
+        self.registry.lock().insert(id, relation);
+    }
+
+    pub(crate) async fn wait_durable(&self, log_position: u64) -> Result<()> {
+        match &self.durable {
+            None => Ok(()),
+            Some(durable) => durable.log.durable(log_position).await,
+        }
+    }
+
+    pub(crate) async fn checkpoint(&self) -> Result<Epoch> {
+        let Some(durable) = &self.durable else { return self.flush().await };
+        let epoch = self.commits.lock().epoch;
+        let mut reached = durable.reached.subscribe();
+        self.events.send(Event::Checkpoint);
+        let waited = reached.wait_for(|reached| *reached >= epoch).await;
+        waited.map(|reached| *reached).map_err(|_| EngineError::ShuttingDown)
+    }
+
+    pub(crate) fn checkpoints(&self) -> Vec<CheckpointInfo> {
+        let history = self.durable.as_ref().map(|durable| durable.history.lock());
+        history.map_or_else(Vec::new, |history| history.iter().cloned().collect())
+    }
+
+    pub(crate) fn copy_to(&self, directory: &Path) -> Result<()> {
+        match &self.durable {
+            Some(durable) => durable.backend.copy_to(directory),
+            None => Err(EngineError::Unsupported(
+                "a copy of a database without a directory".to_string(),
+            )),
+        }
+    }
+
+    /// The state that a job of this record left, if it is complete.
+    /// Otherwise what there is of it is forgotten.
+    pub(super) fn resumable(
+        &self,
+        id: RelationId,
+        record: &JobRecord,
+        plan: &FragmentPlan,
+    ) -> Result<Option<Arc<Saved>>> {
+        let Some(durable) = &self.durable else { return Ok(None) };
+        if let Some(saved) = durable.saved()
+            && let Some(found) = saved.jobs.get(&id)
+        {
+            if found == record {
+                return Ok(Some(saved));
+            }
+            if found.fingerprint == record.fingerprint {
+                let tables = tables_of(plan)?;
+                let (job, own) = (record.clone(), tables.clone());
+                durable.order(
+                    |writer| writer.redeal(id, &own, &job),
+                    |reply| Command::Redeal(id, tables, record.clone(), reply),
+                )?;
+                let saved = Arc::new(Saved::load(Arc::clone(&durable.backend))?);
+                *durable.saved.write() = Some(Arc::clone(&saved));
+                return Ok(Some(saved));
+            }
+            tracing::warn!(relation = %id, "the stored state is another plan's: it is filled again");
+        }
+        self.reset(id)?;
+        Ok(None)
+    }
+
+    /// Forgets the stored state of a relation that begins anew.
+    pub(super) fn reset(&self, id: RelationId) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        durable.order(|writer| writer.reset(id), |reply| Command::Reset(id, reply))
+    }
+}

@@ -1,0 +1,123 @@
+//! A restart makes no difference where groups of closed windows are forgotten: ids are given out again, and bags still
+//! have rows of groups that are gone.
+
+use arrow::record_batch::RecordBatch;
+use proptest::prelude::*;
+
+use super::*;
+use crate::operator::Operator;
+use crate::operators::restore_testing::{End, Event, Route, Step, Subject, check};
+use crate::plan::StreamPlan;
+use crate::state::Delta;
+use crate::time::Watermark;
+
+const HEADER: &str = "k: i64 | end: ts | v: i64 | t: text";
+
+fn planned(calls: &[Call], appends: bool) -> impl Fn() -> Box<dyn Operator> + use<> {
+    let schema = schema_of(HEADER);
+    let calls = calls.iter().map(|call| call.build(&schema)).collect();
+    let plan = Aggregate { group: vec![0, 1], calls, closes: Some(1) };
+    let input = StreamPlan::values(RecordBatch::new_empty(Arc::clone(&schema)));
+    let output = input.aggregate(plan.group.clone(), plan.calls.clone()).schema;
+    move || build(&plan, &schema, &output, appends, false).unwrap()
+}
+
+#[test]
+fn groups_that_came_back_are_forgotten_too() {
+    let make = planned(&[count_star()], APPENDS);
+    let context = Context { durable: true, ..Context::for_test() };
+    let (mut first, mut out) = (make(), Output::default());
+    let rows = format!("{HEADER}\n+1 | 1 | 10 | 1 | a\n+1 | 2 | 10 | 1 | b\n+1 | 1 | 20 | 1 | c");
+    let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
+    let batch = ChangeBatch::from_pretty(&rows).unwrap();
+    first.on_batch(0, batch, &context, &mut out).unwrap();
+    first.on_barrier(&barrier, &context, &mut out).unwrap();
+    let changes_of = |operator: &mut dyn Operator| {
+        let mut delta = Delta::default();
+        operator.checkpoint(&mut delta).unwrap();
+        delta.into_changes()
+    };
+    let mut second = make();
+    for (table, changes) in changes_of(&mut *first) {
+        second.restore(table, changes).unwrap();
+    }
+    second.restored(Watermark(5)).unwrap();
+    assert_eq!(second.state_size().rows, 3);
+    for operator in [&mut first, &mut second] {
+        operator.on_watermark(Watermark(10), &context, &mut out).unwrap();
+        operator.on_barrier(&barrier, &context, &mut out).unwrap();
+        assert_eq!(operator.state_size().rows, 1);
+        let changes = changes_of(&mut **operator);
+        let ended: Vec<_> = changes.iter().flat_map(|(_, c)| lines(&c.pretty())).collect();
+        let end = "1970-01-01T00:00:00.000010 | NULL | NULL";
+        assert_eq!(ended, [format!("-1 | 1 | {end}"), format!("-1 | 2 | {end}")]);
+    }
+}
+
+/// A row of a round: key, which of the open windows, value; and which of the open rows leaves, if any does.
+type Change = (i64, i64, Option<i64>, Option<prop::sample::Index>);
+
+/// In each round windows end at ten times its number and later; its watermark closes those before.
+fn script(rounds: &[(Vec<Change>, bool, End)], appends: bool) -> Vec<Step> {
+    let mut held: Vec<(i64, String)> = Vec::new();
+    let step = |(round, (changes, late, end)): (usize, &(Vec<Change>, bool, End))| {
+        let now = round as i64 * 10;
+        let mut rows = String::from(HEADER);
+        held.retain(|(end, _)| *end > now);
+        for (k, window, v, leaves) in changes {
+            let end = now + (window + 1) * 10;
+            let v = v.map_or("NULL".to_owned(), |v| v.to_string());
+            let row = format!("{k} | {end} | {v} | text {v}");
+            rows.push_str(&format!("\n+1 | {row}"));
+            held.push((end, row));
+            if let (Some(leaves), false) = (leaves, appends) {
+                let (_, row) = held.swap_remove(leaves.index(held.len()));
+                rows.push_str(&format!("\n-1 | {row}"));
+            }
+        }
+        let batch = Event::Batch(0, ChangeBatch::from_pretty(&rows).unwrap());
+        let watermark = Event::Watermark(Watermark(now));
+        let events = if *late { vec![watermark, batch] } else { vec![batch, watermark] };
+        Step { events, end: *end }
+    };
+    rounds.iter().enumerate().map(step).collect()
+}
+
+fn rounds() -> impl Strategy<Value = Vec<(Vec<Change>, bool, End)>> {
+    let value = prop_oneof![1 => Just(None), 4 => (0..3_i64).prop_map(Some)];
+    let leaves = prop_oneof![2 => Just(None), 1 => any::<prop::sample::Index>().prop_map(Some)];
+    let changes = prop::collection::vec((0..3_i64, 0..3_i64, value, leaves), 0..6);
+    let end =
+        prop_oneof![Just(End::Plain), Just(End::Checkpoint), (1..4_usize).prop_map(End::Restart),];
+    prop::collection::vec((changes, any::<bool>(), end), 1..12)
+}
+
+proptest! {
+    #[test]
+    fn a_restart_makes_no_difference(rounds in rounds(), appends: bool, is_distinct: bool) {
+        let schema = schema_of(HEADER);
+        let (v, t) = (|| column(&schema, "v"), || column(&schema, "t"));
+        let calls = [
+            count_star(),
+            Call::new("pg_sum", &[v()]),
+            Call::new("max", &[v()]),
+            Call::new("count", &[v()]).distinct(),
+            Call::new("count", &[t()]).distinct(),
+            Call::new("bit_xor", &[v()]),
+            Call::new("string_agg", &[t(), lit(",")]).order(t(), false),
+        ];
+        let calls = if is_distinct { &[] } else { &calls[..] };
+        let make = planned(calls, appends);
+        let subject = Subject {
+            build: &|| {
+                let operator = make();
+                let tables = operator.state_tables().len();
+                assert!((0..tables).all(|table| operator.closing_column(table) == Some(1)));
+                operator
+            },
+            routes: vec![Route::Hash(vec![0, 1])],
+            inspect: &|tables, size| assert_eq!(tables[0].num_rows(), size.rows),
+        };
+        check(&subject, &script(&rounds, appends));
+    }
+}

@@ -1,0 +1,189 @@
+//! The state of a join as tables, one for each side, and the way back.
+//!
+//! A table has the columns of its side that are held, and its keys; of a side that is not held only the keys, whose
+//! weights are the sums, or 1 for each where rows only come. Rows that match nothing for ever (a NULL in the key) are
+//! not written, settled rows are taken out. Key ids, chains and counts of partners are not written either: they follow
+//! from the rows.
+
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::SchemaRef;
+
+use super::HashJoin;
+use super::emit::BATCH_ROWS;
+use super::pairs::Pairs;
+use super::side::Incoming;
+use crate::change_batch::ChangeBatch;
+use crate::error::{EngineError, Result};
+use crate::operators::row_store::{NONE, take_columns};
+use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
+
+/// The table of one side.
+#[derive(Debug)]
+pub(super) struct SideTable {
+    /// Columns of the input.
+    columns: Vec<usize>,
+    schema: SchemaRef,
+    changelog: Changelog,
+}
+
+impl SideTable {
+    /// Of an input, with the columns that are held and the keys.
+    pub(super) fn new(input: &SchemaRef, held: &[usize], keys: &[usize]) -> Self {
+        let mut columns = [held, keys].concat();
+        columns.sort_unstable();
+        columns.dedup();
+        let schema = table_schema(input, &columns);
+        Self { columns, schema, changelog: Changelog::default() }
+    }
+
+    pub(super) fn describe(&self, side: usize) -> StateTable {
+        StateTable {
+            name: ["left", "right"][side],
+            schema: Arc::clone(&self.schema),
+            kind: StateKind::Bag,
+            placement: Placement::Input {
+                input: side,
+                columns: self.columns.iter().copied().map(Some).collect(),
+            },
+        }
+    }
+
+    /// Writes down rows of the input.
+    pub(super) fn record(&mut self, batch: &ChangeBatch) -> Result<()> {
+        let columns = self.columns.iter().map(|&column| ArrayRef::clone(batch.column(column)));
+        let rows = batch.with_columns(Arc::clone(&self.schema), columns.collect())?;
+        self.changelog.record(true, &rows);
+        Ok(())
+    }
+
+    /// Writes down some rows of the input.
+    pub(super) fn record_some(&mut self, batch: &ChangeBatch, rows: &[u32]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let columns = self.columns.iter().map(|&column| ArrayRef::clone(batch.column(column)));
+        let columns = take_columns(&columns.collect::<Vec<_>>(), rows)?;
+        let weights: Vec<i64> = rows.iter().map(|&row| batch.weight(row as usize)).collect();
+        self.record_rows(&columns, &weights)
+    }
+
+    /// Writes down rows in the columns of the table.
+    pub(super) fn record_rows(&mut self, columns: &[ArrayRef], weights: &[i64]) -> Result<()> {
+        self.changelog.record_columns(true, &self.schema, columns, Some(weights))
+    }
+
+    pub(super) fn hand_over(&mut self, side: usize, delta: &mut Delta) {
+        self.changelog.hand_over(side, delta);
+    }
+
+    /// These columns of the input, out of rows of the table.
+    fn columns(&self, rows: &ChangeBatch, wanted: &[usize]) -> Result<Vec<ArrayRef>> {
+        let place = |wanted| self.columns.binary_search(wanted).ok();
+        let column = |wanted| place(wanted).map(|place| ArrayRef::clone(rows.column(place)));
+        let columns: Option<_> = wanted.iter().map(column).collect();
+        columns.ok_or_else(|| EngineError::internal("a column is not in the state"))
+    }
+}
+
+/// Those rows of a batch that can match something, where that is not all.
+pub(super) struct Matching {
+    pub(super) batch: ChangeBatch,
+    pub(super) ids: Vec<u32>,
+    pub(super) matches: Option<Vec<i64>>,
+}
+
+impl Matching {
+    /// Of a batch with the key id of each row, and its matches if they are counted.
+    pub(super) fn new(
+        batch: &ChangeBatch,
+        ids: &[u32],
+        matches: Option<&[i64]>,
+    ) -> Result<Option<Self>> {
+        if !ids.contains(&NONE) {
+            return Ok(None);
+        }
+        let is_kept = BooleanBuffer::collect_bool(ids.len(), |row| ids[row] != NONE);
+        let kept = |matches: &[i64]| {
+            let pairs = matches.iter().zip(ids).filter(|&(_, &id)| id != NONE);
+            pairs.map(|(&matches, _)| matches).collect()
+        };
+        Ok(Some(Self {
+            batch: batch.filter(&is_kept.into())?,
+            ids: ids.iter().copied().filter(|&id| id != NONE).collect(),
+            matches: matches.map(kept),
+        }))
+    }
+}
+
+impl HashJoin {
+    /// Takes rows of a side back, without a look at the other side.
+    pub(super) fn restore_side(&mut self, side: usize, rows: &ChangeBatch) -> Result<()> {
+        // Rows that only append are given without weights, as they came.
+        let unrolled = (self.is_held[side] && self.append_only[side]).then(|| rows.unroll());
+        let unrolled = unrolled.transpose()?;
+        let rows = unrolled.as_ref().unwrap_or(rows);
+        let table = &self.tables[side];
+        let mut ids = Vec::new();
+        let keys = table.columns(rows, self.keys.columns(side))?;
+        self.keys.assign_columns(&keys, rows.num_rows(), &mut ids)?;
+        // What it turns has been emitted.
+        self.keys.add(side, &ids, rows.weights(), &mut Vec::new());
+        if !self.is_held[side] {
+            return Ok(());
+        }
+        let held = &mut self.sides[side];
+        let columns = table.columns(rows, &held.columns)?;
+        let (weights, matches) = (rows.weights(), None);
+        let incoming = Incoming { columns: &columns, keys: &ids, weights, matches };
+        held.apply(&mut self.keys, incoming, &mut Vec::new())
+    }
+
+    /// Counts the partners of all rows anew, where they are counted.
+    pub(super) fn count_matches(&mut self) -> Result<()> {
+        if self.sides.iter().all(|side| side.matches.is_none()) {
+            return Ok(());
+        }
+        let mut pairs = Pairs::default();
+        for key in 0..self.keys.id_bound() as u32 {
+            let mut left = self.keys.head(key, 0);
+            while left != NONE {
+                let mut right = self.keys.head(key, 1);
+                while right != NONE {
+                    pairs.push(left, right);
+                    if pairs.len() >= 4 * BATCH_ROWS {
+                        self.count_pairs(&mut pairs)?;
+                    }
+                    right = self.sides[1].next(right);
+                }
+                left = self.sides[0].next(left);
+            }
+        }
+        self.count_pairs(&mut pairs)
+    }
+
+    /// Adds the weights of candidate pairs (left row, right row) that match; clears them.
+    fn count_pairs(&mut self, pairs: &mut Pairs) -> Result<()> {
+        let Some(residual) = &self.residual else { return Ok(()) };
+        let [left, right] = &mut self.sides;
+        if pairs.len() > 0 {
+            let mut columns = left.gather_columns(&pairs.rows, &residual.columns[0])?;
+            columns.extend(right.gather_columns(&pairs.held, &residual.columns[1])?);
+            let mask = residual.evaluate(columns, pairs.len(), |_| 0, None)?;
+            for pair in mask.set_indices() {
+                let (l, r) = (pairs.rows[pair], pairs.held[pair]);
+                let (left_weight, right_weight) = (left.weight(l), right.weight(r));
+                if let Some(matches) = &mut left.matches {
+                    matches[l as usize] += right_weight;
+                }
+                if let Some(matches) = &mut right.matches {
+                    matches[r as usize] += left_weight;
+                }
+            }
+        }
+        pairs.clear();
+        Ok(())
+    }
+}

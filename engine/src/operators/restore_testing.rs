@@ -1,0 +1,395 @@
+//! A restart makes no difference: the test of every operator that keeps state.
+//!
+//! A script of epochs goes through an operator that runs for ever, and through one that is checkpointed, thrown away and
+//! rebuilt from the sum of what it handed over, in as many tasks as the script says; what came since the checkpoint comes
+//! again. At each barrier both must have given the same rows, and the same watermark. Here the test plays the driver:
+//! it deals rows out, adds changes of state tables up, and gives them back in parts.
+
+use std::collections::BTreeMap;
+
+use arrow::array::BooleanArray;
+use arrow::datatypes::DataType;
+use proptest::prelude::*;
+
+use crate::change_batch::ChangeBatch;
+use crate::key::{KeyEncoder, key_group, owner};
+use crate::message::{Barrier, BarrierKind};
+use crate::operator::{Context, Emitted, Operator, Output, StateSize};
+use crate::operators::row_store::testing::{Bag, TestRow, add, admissible, batch};
+use crate::state::{Delta, Placement, StateKind, StateTable};
+use crate::time::{Epoch, Watermark};
+
+/// Something that comes in.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// On an input.
+    Batch(usize, ChangeBatch),
+    /// The frontier advances.
+    Watermark(Watermark),
+}
+
+/// What follows an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Plain,
+    Checkpoint,
+    /// A crash, once: back to the last checkpoint, with this many tasks.
+    Restart(usize),
+}
+
+/// What happens in an epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) events: Vec<Event>,
+    pub(crate) end: End,
+}
+
+/// How rows of an input reach the tasks.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    /// By these columns; none: there is one task.
+    Hash(Vec<usize>),
+    Broadcast,
+}
+
+/// What is tested.
+pub(crate) struct Subject<'a> {
+    pub(crate) build: &'a dyn Fn() -> Box<dyn Operator>,
+    /// For each input.
+    pub(crate) routes: Vec<Route>,
+    /// Looks at the contents of each table of a task at a checkpoint, and at what its operator holds.
+    pub(crate) inspect: &'a dyn Fn(&[ChangeBatch], StateSize),
+}
+
+/// The sum of changes of a state table.
+#[derive(Clone, Debug)]
+enum Contents {
+    Bag(ChangeBatch),
+    /// The newest row of each key, by the key's text.
+    Keyed(BTreeMap<String, ChangeBatch>),
+}
+
+impl Contents {
+    fn new(table: &StateTable) -> Self {
+        match &table.kind {
+            StateKind::Bag => Self::Bag(ChangeBatch::empty(table.schema.clone())),
+            StateKind::Keyed(_) => Self::Keyed(BTreeMap::new()),
+        }
+    }
+
+    fn add(&mut self, table: &StateTable, changes: &ChangeBatch) {
+        assert_eq!(changes.schema(), table.schema, "{}: changes of another schema", table.name);
+        match (self, &table.kind) {
+            (Self::Keyed(rows), StateKind::Keyed(columns)) => {
+                for row in 0..changes.num_rows() {
+                    let one = changes.slice(row, 1);
+                    let key = ChangeBatch::insert(one.project(columns).unwrap().rows().clone());
+                    if one.weight(0) > 0 {
+                        rows.insert(key.pretty(), ChangeBatch::insert(one.rows().clone()));
+                    } else {
+                        rows.remove(&key.pretty());
+                    }
+                }
+            }
+            (Self::Bag(sum), _) => {
+                let all = ChangeBatch::concat(&table.schema, &[sum.clone(), changes.clone()]);
+                *sum = all.unwrap().consolidate().unwrap();
+            }
+            (Self::Keyed(_), StateKind::Bag) => unreachable!("made for its table"),
+        }
+    }
+
+    fn rows(&self, table: &StateTable) -> ChangeBatch {
+        match self {
+            Self::Bag(sum) => sum.clone(),
+            Self::Keyed(rows) => {
+                let empty = ChangeBatch::empty(table.schema.clone());
+                let rows: Vec<_> = [empty].into_iter().chain(rows.values().cloned()).collect();
+                ChangeBatch::concat(&table.schema, &rows).unwrap()
+            }
+        }
+    }
+}
+
+/// One task with its operator, and the sum of what that handed over.
+struct Task {
+    operator: Box<dyn Operator>,
+    ctx: Context,
+    tables: Vec<StateTable>,
+    contents: Vec<Contents>,
+    /// The highest that was emitted.
+    watermark: Watermark,
+}
+
+impl Task {
+    fn new(subject: &Subject<'_>, durable: bool, watermark: Watermark) -> Self {
+        let operator = (subject.build)();
+        let tables = operator.state_tables();
+        let contents = tables.iter().map(Contents::new).collect();
+        let ctx = Context { durable, ..Context::for_test() };
+        Self { operator, ctx, tables, contents, watermark }
+    }
+
+    fn run(&mut self, call: impl FnOnce(&mut dyn Operator, &Context, &mut Output)) -> Bag<String> {
+        let (mut out, mut rows) = (Output::default(), Bag::new());
+        call(self.operator.as_mut(), &self.ctx, &mut out);
+        for emitted in out.drain() {
+            match emitted {
+                Emitted::Watermark(watermark) => self.watermark = self.watermark.max(watermark),
+                Emitted::Batch(batch) => {
+                    for line in batch.pretty().lines() {
+                        let (weight, row) = line.split_once(" | ").unwrap_or((line, ""));
+                        add(&mut rows, row.to_string(), weight.parse().unwrap());
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    fn checkpoint(&mut self, subject: &Subject<'_>) {
+        let mut delta = Delta::default();
+        self.operator.checkpoint(&mut delta).unwrap();
+        for (table, changes) in delta.into_changes() {
+            self.contents[table].add(&self.tables[table], &changes);
+        }
+        let contents = self.contents.iter().zip(&self.tables);
+        let contents: Vec<_> = contents.map(|(contents, table)| contents.rows(table)).collect();
+        (subject.inspect)(&contents, self.operator.state_size());
+    }
+}
+
+/// All tasks of the operator.
+struct Tasks<'a> {
+    subject: &'a Subject<'a>,
+    tasks: Vec<Task>,
+    frontier: Watermark,
+}
+
+impl<'a> Tasks<'a> {
+    fn new(subject: &'a Subject<'a>, durable: bool) -> Self {
+        let tasks = vec![Task::new(subject, durable, Watermark::MIN)];
+        Self { subject, tasks, frontier: Watermark::MIN }
+    }
+
+    /// Gives what all tasks together have emitted in an epoch, and the watermark of them all.
+    fn step(&mut self, step: &Step) -> (Bag<String>, Watermark) {
+        let mut sum = Bag::new();
+        let mut collect = |rows: Bag<String>| {
+            rows.into_iter().for_each(|(row, weight)| add(&mut sum, row, weight));
+        };
+        for event in &step.events {
+            match event {
+                Event::Watermark(frontier) => {
+                    self.frontier = *frontier;
+                    for task in &mut self.tasks {
+                        collect(
+                            task.run(|o, ctx, out| o.on_watermark(*frontier, ctx, out).unwrap()),
+                        );
+                    }
+                }
+                Event::Batch(input, batch) => {
+                    let parts = deal(batch, &self.subject.routes[*input], self.tasks.len());
+                    for (task, part) in self.tasks.iter_mut().zip(parts) {
+                        if !part.is_empty() {
+                            collect(task.run(|o, ctx, out| {
+                                o.on_batch(*input, part, ctx, out).unwrap();
+                            }));
+                        }
+                    }
+                }
+            }
+        }
+        let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
+        for task in &mut self.tasks {
+            collect(task.run(|o, ctx, out| o.on_barrier(&barrier, ctx, out).unwrap()));
+        }
+        (sum, self.tasks.iter().map(|task| task.watermark).min().unwrap())
+    }
+
+    fn checkpoint(&mut self) -> Saved {
+        self.tasks.iter_mut().for_each(|task| task.checkpoint(self.subject));
+        let rows = |task: &Task| {
+            let contents = task.contents.iter().zip(&task.tables);
+            contents.map(|(contents, table)| contents.rows(table)).collect()
+        };
+        let contents = self.tasks.iter().map(rows).collect();
+        let watermark = self.tasks.iter().map(|task| task.watermark).min().unwrap();
+        Saved { contents, frontier: self.frontier, watermark }
+    }
+
+    fn restart(&mut self, saved: &Saved, count: usize) {
+        let single = |route: &Route| matches!(route, Route::Hash(columns) if columns.is_empty());
+        let count = if self.subject.routes.iter().any(single) { 1 } else { count };
+        let task = |_| Task::new(self.subject, true, saved.watermark);
+        let mut tasks: Vec<Task> = (0..count).map(task).collect();
+        for (number, table) in tasks[0].tables.clone().iter().enumerate() {
+            for (from, contents) in saved.contents.iter().enumerate() {
+                let parts = placed(self.subject, table, from, &contents[number], count);
+                for (task, part) in tasks.iter_mut().zip(parts) {
+                    task.contents[number].add(table, &part);
+                    let half = part.num_rows() / 2;
+                    for part in [part.slice(0, half), part.slice(half, part.num_rows() - half)] {
+                        if !part.is_empty() {
+                            task.operator.restore(number, part).unwrap();
+                        }
+                    }
+                }
+            }
+        }
+        for task in &mut tasks {
+            task.operator.restored(saved.frontier).unwrap();
+        }
+        (self.tasks, self.frontier) = (tasks, saved.frontier);
+    }
+}
+
+/// A checkpoint: the rows of each table of each task, and where the watermarks stood.
+struct Saved {
+    contents: Vec<Vec<ChangeBatch>>,
+    frontier: Watermark,
+    watermark: Watermark,
+}
+
+/// The parts of a task's rows of a table that each new task gets.
+fn placed(
+    subject: &Subject<'_>,
+    table: &StateTable,
+    from: usize,
+    rows: &ChangeBatch,
+    count: usize,
+) -> Vec<ChangeBatch> {
+    match &table.placement {
+        Placement::Anywhere => {
+            let part = |task| mask(rows, |row| row % count == task);
+            (0..count).map(part).collect()
+        }
+        Placement::Everywhere => vec![rows.clone(); count],
+        Placement::Input { input, columns } => match &subject.routes[*input] {
+            Route::Broadcast if from > 0 => vec![rows.slice(0, 0); count],
+            Route::Broadcast => vec![rows.clone(); count],
+            Route::Hash(hashed) => {
+                let place = |column| columns.iter().position(|held| *held == Some(column));
+                let hashed = hashed.iter().map(|&column| place(column).expect("is held"));
+                deal(rows, &Route::Hash(hashed.collect()), count)
+            }
+        },
+    }
+}
+
+fn mask(rows: &ChangeBatch, keep: impl Fn(usize) -> bool) -> ChangeBatch {
+    let mask: BooleanArray = (0..rows.num_rows()).map(|row| Some(keep(row))).collect();
+    rows.filter(&mask).unwrap()
+}
+
+/// The part of each task, as the exchange deals rows out.
+fn deal(rows: &ChangeBatch, route: &Route, count: usize) -> Vec<ChangeBatch> {
+    let Route::Hash(columns) = route else { return vec![rows.clone(); count] };
+    if count == 1 {
+        return vec![rows.clone()];
+    }
+    let columns: Vec<_> = columns.iter().map(|&column| rows.column(column).clone()).collect();
+    let types: Vec<DataType> = columns.iter().map(|column| column.data_type().clone()).collect();
+    let keys = KeyEncoder::new(&types).unwrap().encode(&columns).unwrap();
+    let part = |task| mask(rows, |row| owner(key_group(keys.hash(row)), count) == task);
+    (0..count).map(part).collect()
+}
+
+/// The test: see the module's text.
+pub(crate) fn check(subject: &Subject<'_>, script: &[Step]) {
+    let mut reference = Tasks::new(subject, false);
+    let expected: Vec<_> = script.iter().map(|step| reference.step(step)).collect();
+    let mut tasks = Tasks::new(subject, true);
+    let tables = tasks.tasks[0].tables.iter().map(|t| ChangeBatch::empty(t.schema.clone()));
+    let mut saved = Saved {
+        contents: vec![tables.collect()],
+        frontier: Watermark::MIN,
+        watermark: Watermark::MIN,
+    };
+    let (mut next, mut saved_next, mut crashed) = (0, 0, vec![false; script.len()]);
+    while next < script.len() {
+        assert_eq!(tasks.step(&script[next]), expected[next], "epoch {next} of {script:?}");
+        match script[next].end {
+            End::Restart(count) if !crashed[next] => {
+                crashed[next] = true;
+                tasks.restart(&saved, count);
+                next = saved_next;
+                continue;
+            }
+            End::Checkpoint => (saved, saved_next) = (tasks.checkpoint(), next + 1),
+            End::Plain | End::Restart(_) => {}
+        }
+        next += 1;
+    }
+}
+
+/// A row that may come, and what follows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    input: usize,
+    row: TestRow,
+    weight: i64,
+    ends_batch: bool,
+    ends_epoch: Option<End>,
+}
+
+/// Random rows for so many inputs of so many columns, with NULLs and many that are equal.
+pub(crate) fn changes(inputs: usize, width: usize) -> impl Strategy<Value = Vec<Change>> {
+    let cell = prop_oneof![1 => Just(None), 5 => (0..3_i64).prop_map(Some)];
+    let weight = prop_oneof![5 => Just(1_i64), 4 => Just(-1), 1 => 2..4_i64, 1 => -3..-1_i64];
+    let end = prop_oneof![
+        8 => Just(None),
+        1 => Just(Some(End::Plain)),
+        1 => Just(Some(End::Checkpoint)),
+        1 => (1..4_usize).prop_map(|tasks| Some(End::Restart(tasks))),
+    ];
+    let row = prop::collection::vec(cell, width);
+    let change = (0..inputs, row, weight, prop::bool::weighted(0.3), end);
+    let change = change.prop_map(|(input, row, weight, ends_batch, ends_epoch)| Change {
+        input,
+        row,
+        weight,
+        ends_batch,
+        ends_epoch,
+    });
+    prop::collection::vec(change, 0..100)
+}
+
+/// The script of such rows. No sum is negative at a barrier; inside of every other epoch some are, where rows can leave.
+pub(crate) fn script(types: &[&[&str]], append_only: &[bool], changes: &[Change]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut bags = vec![Bag::new(); types.len()];
+    let mut pending = vec![Vec::new(); types.len()];
+    let mut events = Vec::new();
+    let flush = |pending: &mut Vec<Vec<(TestRow, i64)>>, events: &mut Vec<Event>| {
+        for (input, rows) in pending.iter_mut().enumerate().filter(|(_, rows)| !rows.is_empty()) {
+            events.push(Event::Batch(input, batch(types[input], &std::mem::take(rows))));
+        }
+    };
+    let last = Change {
+        input: 0,
+        row: Vec::new(),
+        weight: 0,
+        ends_batch: true,
+        ends_epoch: Some(End::Plain),
+    };
+    for change in changes.iter().chain([&last]) {
+        let input = change.input;
+        let weight = if append_only[input] { 1 } else { change.weight };
+        let weight = admissible(&bags[input], &change.row, weight);
+        if weight != 0 && !change.row.is_empty() {
+            add(&mut bags[input], change.row.clone(), weight);
+            pending[input].push((change.row.clone(), weight));
+        }
+        if change.ends_batch || change.ends_epoch.is_some() {
+            flush(&mut pending, &mut events);
+        }
+        if let Some(end) = change.ends_epoch {
+            if steps.len() % 2 == 1 {
+                events.reverse();
+            }
+            steps.push(Step { events: std::mem::take(&mut events), end });
+        }
+    }
+    steps
+}

@@ -1,0 +1,164 @@
+//! Where state is kept: an ordered key-value store with durable, atomic commits.
+//!
+//! What a backend guarantees: after `commit` returns, all of its writes survive any crash; after a crash during `commit`, all
+//! or none of them are there. Commits take effect in the order in which they return. It knows no operator, no epoch and no
+//! Arrow: what keys and values mean is said in `layout.rs`.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::error::Result;
+
+/// A separate range of keys, each used in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Space {
+    /// Small and often rewritten: definitions, checkpoints, lists of blocks.
+    Meta,
+    /// Blocks of state: large values, written once.
+    State,
+    /// The log of table changes: written at the end, deleted at the beginning.
+    Log,
+}
+
+impl Space {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Meta, Self::State, Self::Log];
+
+    /// Its name in a store.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::State => "state",
+            Self::Log => "log",
+        }
+    }
+}
+
+/// One change of a backend.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Sets a key.
+    Put(Space, Vec<u8>, Vec<u8>),
+    /// Removes a key, if it is there.
+    Delete(Space, Vec<u8>),
+    /// Removes all keys from the first (inclusive) to the second (exclusive).
+    DeleteRange(Space, Vec<u8>, Vec<u8>),
+}
+
+impl Write {
+    /// Removes all keys that begin so.
+    pub fn delete_prefix(space: Space, prefix: Vec<u8>) -> Self {
+        let end = prefix_end(&prefix);
+        Self::DeleteRange(space, prefix, end)
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Put(_, key, value) => key.len() + value.len(),
+            Self::Delete(_, key) => key.len(),
+            Self::DeleteRange(_, from, to) => from.len() + to.len(),
+        }
+    }
+}
+
+/// The least key behind all that begin with this prefix (which must not be all 0xff).
+pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            break;
+        }
+    }
+    end
+}
+
+/// See the module's text.
+pub trait StateBackend: Send + Sync + fmt::Debug {
+    /// Applies the writes in order, all or none, durable on return.
+    ///
+    /// # Errors
+    /// When the disk is full, read-only or broken: nothing is changed then, and a later call may succeed.
+    fn commit(&self, writes: Vec<Write>) -> Result<()>;
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// When the store cannot be read or is damaged.
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// Visits the keys that begin so, in order, until `visit` says false.
+    ///
+    /// # Errors
+    /// When the store cannot be read or is damaged; what `visit` gives.
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()>;
+
+    /// Makes a copy of everything, at one moment, in a directory that must not exist yet.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is nothing on disk; when the copy cannot be written.
+    fn copy_to(&self, directory: &Path) -> Result<()>;
+
+    /// Bytes on disk (or in memory), approximately.
+    fn size(&self) -> u64;
+}
+
+/// The contract of a backend, for the tests of each.
+#[cfg(test)]
+pub(crate) fn check_contract(backend: &dyn StateBackend) {
+    let put = |space, key: &str, value: &str| Write::Put(space, key.into(), value.into());
+    let all = |space, prefix: &str| {
+        let mut found = Vec::new();
+        backend
+            .scan(space, prefix.as_bytes(), &mut |key, value| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                found.push(format!("{}={}", text(key), text(value)));
+                Ok(true)
+            })
+            .expect("scan");
+        found.join(" ")
+    };
+    backend
+        .commit(vec![
+            put(Space::State, "b1", "x"),
+            put(Space::State, "a2", "y"),
+            put(Space::State, "a1", "z"),
+            put(Space::Log, "a1", "other"),
+        ])
+        .expect("commit");
+    assert_eq!(all(Space::State, ""), "a1=z a2=y b1=x");
+    assert_eq!(all(Space::State, "a"), "a1=z a2=y");
+    assert_eq!(all(Space::Log, ""), "a1=other");
+    assert_eq!(backend.get(Space::State, b"a2").expect("get"), Some(b"y".to_vec()));
+    assert_eq!(backend.get(Space::Meta, b"a2").expect("get"), None);
+    // In order: what is put after a range was deleted stays.
+    backend
+        .commit(vec![
+            put(Space::State, "a3", "gone"),
+            Write::delete_prefix(Space::State, b"a".to_vec()),
+            put(Space::State, "a4", "new"),
+            Write::Delete(Space::State, b"nothing".to_vec()),
+            put(Space::Meta, "", "empty key"),
+        ])
+        .expect("commit");
+    assert_eq!(all(Space::State, ""), "a4=new b1=x");
+    assert_eq!(backend.get(Space::Meta, b"").expect("get"), Some(b"empty key".to_vec()));
+    let mut seen = 0;
+    let visit = &mut |_: &[u8], _: &[u8]| {
+        seen += 1;
+        Ok(false)
+    };
+    backend.scan(Space::State, b"", visit).expect("scan");
+    assert_eq!(seen, 1, "the visitor stops the scan");
+    // Large values, and keys of all bytes.
+    let big = vec![7; 20 << 20];
+    let key = vec![0, 255, 10, 0];
+    backend.commit(vec![Write::Put(Space::State, key.clone(), big.clone())]).expect("commit");
+    assert_eq!(backend.get(Space::State, &key).expect("get"), Some(big));
+}

@@ -1,0 +1,442 @@
+//! The checkpoint writer: makes what tasks handed over at a barrier durable, in one commit.
+//!
+//! A checkpoint is complete when all tasks have acknowledged its barrier; then everything that belongs to it (changes of
+//! state, watermarks and offsets, prepared output of sinks, which jobs are complete) is written in one atomic commit, on a thread
+//! of its own, while data flow on. What the backend holds is therefore always exactly one completed checkpoint (Carbone et
+//! al., "Lightweight Asynchronous Snapshots for Distributed Dataflows", 2015), and the log of table changes behind it.
+//!
+//! Each commit adds at most one block to the list of each state table. Lists are kept short, and space is won back, by merging:
+//! see [`merge_due`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fail::fail_point;
+use parking_lot::Mutex;
+
+use super::backend::{Space, StateBackend, Write};
+use super::block;
+use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
+use super::log::Log;
+use super::redeal::{Dealt, redeal};
+use super::restore::Saved;
+use super::{Delta, StateKind, StateTable};
+use crate::change_batch::ChangeBatch;
+use crate::engine::CheckpointInfo;
+use crate::error::{EngineError, Result};
+use crate::plan::RelationId;
+use crate::sink::{Committable, Sink};
+use crate::time::Epoch;
+
+/// Checkpoints that are remembered for `millstream.checkpoints`.
+const HISTORY: usize = 256;
+/// Blocks of about one size that are merged into one.
+const MERGE_BLOCKS: usize = 8;
+/// Blocks that only add and are larger than this stay as they are.
+const LARGE_ROWS: u64 = 512 * 1024;
+/// Tables smaller than this are not merged for the sake of space.
+const SMALL_ROWS: u64 = 64 * 1024;
+
+/// What one node of a task handed over.
+#[derive(Debug)]
+pub(crate) struct NodeDelta {
+    pub(crate) node: u16,
+    pub(crate) tables: Arc<[StateTable]>,
+    pub(crate) delta: Delta,
+}
+
+/// What one task handed over at a checkpoint barrier.
+#[derive(Debug)]
+pub(crate) struct TaskDelta {
+    pub(crate) relation: RelationId,
+    pub(crate) fragment: u16,
+    pub(crate) task: u16,
+    pub(crate) nodes: Vec<NodeDelta>,
+    /// Changes of the relation's own contents.
+    pub(crate) contents: Vec<ChangeBatch>,
+    pub(crate) record: TaskRecord,
+}
+
+/// Prepared output of a sink.
+pub(crate) type Prepared = (RelationId, Arc<dyn Sink>, Vec<Committable>);
+
+/// A checkpoint whose barrier has passed all tasks.
+pub(crate) struct Request {
+    pub(crate) epoch: Epoch,
+    /// Microseconds since 1970.
+    pub(crate) started_us: i64,
+    pub(crate) barrier_us: u64,
+    /// In the order in which each task handed them over.
+    pub(crate) deltas: Vec<TaskDelta>,
+    /// Changes of tables, which commits make outside the tasks.
+    pub(crate) tables: Vec<(RelationId, Vec<ChangeBatch>)>,
+    /// All jobs whose state is complete at this epoch.
+    pub(crate) complete: Vec<(RelationId, JobRecord)>,
+    pub(crate) prepared: Vec<Prepared>,
+    /// Commits up to here are part of the epoch.
+    pub(crate) log_position: u64,
+}
+
+/// The newest checkpoints, shared with readers.
+pub(crate) type History = Arc<Mutex<VecDeque<CheckpointInfo>>>;
+
+/// See the module's text.
+pub(crate) struct CheckpointWriter {
+    backend: Arc<dyn StateBackend>,
+    log: Arc<Log>,
+    record: CheckpointRecord,
+    lists: BTreeMap<TableKey, Vec<BlockRecord>>,
+    kinds: BTreeMap<TableKey, StateKind>,
+    jobs: BTreeMap<RelationId, JobRecord>,
+    tasks: BTreeMap<(RelationId, u16, u16), TaskRecord>,
+    /// Sinks with prepared output on record.
+    prepared: BTreeSet<RelationId>,
+    forgotten: BTreeSet<RelationId>,
+    history: History,
+}
+
+/// The new blocks of one commit, by table.
+type Blocks = BTreeMap<TableKey, (StateKind, Vec<ChangeBatch>)>;
+
+impl CheckpointWriter {
+    pub(crate) fn new(backend: Arc<dyn StateBackend>, log: Arc<Log>, saved: &Saved) -> Self {
+        Self {
+            backend,
+            log,
+            record: saved.record,
+            lists: saved.lists.clone(),
+            kinds: BTreeMap::new(),
+            jobs: saved.jobs.clone(),
+            tasks: saved.tasks.clone(),
+            prepared: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
+            history: History::default(),
+        }
+    }
+
+    pub(crate) fn history(&self) -> History {
+        Arc::clone(&self.history)
+    }
+
+    /// Makes a checkpoint durable. After an error nothing has changed and the same request may be tried again.
+    pub(crate) fn write(&mut self, request: &Request) -> Result<()> {
+        let started = Instant::now();
+        let mut writes = Vec::new();
+        let mut record = CheckpointRecord {
+            format: layout::FORMAT,
+            id: self.record.id + 1,
+            epoch: request.epoch.0,
+            next_block: self.record.next_block,
+        };
+        let mut lists = BTreeMap::new();
+        let (mut rows, mut bytes) = (0, 0);
+        for (key, (kind, changes)) in self.blocks(request) {
+            let mut list = self.lists.get(&key).cloned().unwrap_or_default();
+            let summed = block::sum(&kind, &changes, list.is_empty())?;
+            if !summed.is_empty() {
+                let added =
+                    self.block(&key, &kind, &summed, &mut record.next_block, &mut writes)?;
+                (rows, bytes) = (rows + added.rows, bytes + added.bytes);
+                list.push(added);
+                writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&list)?));
+            }
+            lists.insert(key, (kind, list));
+        }
+        let tasks = self.tasks_of(request, &mut writes)?;
+        let jobs = self.jobs_of(request, &mut writes)?;
+        for (relation, _, committables) in &request.prepared {
+            let tokens: Vec<&[u8]> = committables.iter().map(|token| &token.0[..]).collect();
+            let value = layout::encode(&tokens)?;
+            writes.push(Write::Put(Space::Meta, layout::committables(*relation), value));
+        }
+        let encode_us = micros(started);
+        let started = Instant::now();
+        // The commits of this epoch are in the state from here on: their records must not come after this one.
+        self.log.wait(request.log_position)?;
+        let from = layout::log(0, 0);
+        let to = layout::log(request.epoch.next().0, 0);
+        writes.push(Write::DeleteRange(Space::Log, from, to));
+        let value = layout::encode(&record)?;
+        writes.push(Write::Put(Space::Meta, layout::CHECKPOINT.to_vec(), value));
+        fail_point!("checkpoint::before_commit");
+        self.backend.commit(writes)?;
+        fail_point!("checkpoint::after_commit");
+        self.record = record;
+        for (key, (kind, list)) in lists {
+            self.lists.insert(key, list);
+            self.kinds.insert(key, kind);
+        }
+        self.tasks.extend(tasks);
+        self.jobs.retain(|job, _| request.complete.iter().any(|(complete, _)| complete == job));
+        self.jobs.extend(jobs);
+        self.prepared.extend(request.prepared.iter().map(|(relation, _, _)| *relation));
+        self.remember(request, encode_us, micros(started), bytes, rows);
+        Ok(())
+    }
+
+    /// All changes of the request by table.
+    fn blocks(&self, request: &Request) -> Blocks {
+        let mut blocks = Blocks::new();
+        for delta in &request.deltas {
+            if self.forgotten.contains(&delta.relation) {
+                continue;
+            }
+            let key = |node, table| TableKey {
+                relation: delta.relation,
+                fragment: delta.fragment,
+                node,
+                table,
+                task: delta.task,
+            };
+            for node in &delta.nodes {
+                for (table, changes) in node.delta.changes() {
+                    let key = key(node.node, u8::try_from(*table).unwrap_or(u8::MAX));
+                    let kind = node.tables[*table].kind.clone();
+                    let entry = blocks.entry(key).or_insert_with(|| (kind, Vec::new()));
+                    entry.1.push(changes.clone());
+                }
+            }
+            if !delta.contents.is_empty() {
+                let key = key(layout::CONTENTS, 0);
+                let entry = blocks.entry(key).or_insert_with(|| (StateKind::Bag, Vec::new()));
+                entry.1.extend(delta.contents.iter().cloned());
+            }
+        }
+        for (relation, changes) in &request.tables {
+            if !self.forgotten.contains(relation) && !changes.is_empty() {
+                let key = TableKey::contents(*relation);
+                let entry = blocks.entry(key).or_insert_with(|| (StateKind::Bag, Vec::new()));
+                entry.1.extend(changes.iter().cloned());
+            }
+        }
+        blocks
+    }
+
+    fn block(
+        &self,
+        key: &TableKey,
+        kind: &StateKind,
+        batch: &ChangeBatch,
+        next: &mut u64,
+        writes: &mut Vec<Write>,
+    ) -> Result<BlockRecord> {
+        let value = block::encode(batch)?;
+        let record = BlockRecord {
+            number: *next,
+            rows: batch.num_rows() as u64,
+            bytes: value.len() as u64,
+            takes_away: block::takes_away(kind, batch),
+        };
+        *next += 1;
+        writes.push(Write::Put(Space::State, key.block(record.number), value));
+        Ok(record)
+    }
+
+    /// Where tasks stand, if they moved.
+    fn tasks_of(
+        &self,
+        request: &Request,
+        writes: &mut Vec<Write>,
+    ) -> Result<BTreeMap<(RelationId, u16, u16), TaskRecord>> {
+        let mut tasks = BTreeMap::new();
+        for delta in &request.deltas {
+            let key = (delta.relation, delta.fragment, delta.task);
+            if !self.forgotten.contains(&delta.relation) {
+                tasks.insert(key, delta.record.clone());
+            }
+        }
+        tasks.retain(|key, record| self.tasks.get(key) != Some(record));
+        for ((relation, fragment, task), record) in &tasks {
+            let key = layout::task(*relation, *fragment, *task);
+            writes.push(Write::Put(Space::Meta, key, layout::encode(record)?));
+        }
+        Ok(tasks)
+    }
+
+    fn jobs_of(
+        &self,
+        request: &Request,
+        writes: &mut Vec<Write>,
+    ) -> Result<Vec<(RelationId, JobRecord)>> {
+        let mut jobs = Vec::new();
+        for (relation, record) in &request.complete {
+            if self.jobs.get(relation) == Some(record) || self.forgotten.contains(relation) {
+                continue;
+            }
+            let value = layout::encode(record)?;
+            writes.push(Write::Put(Space::Meta, layout::job(*relation), value));
+            jobs.push((*relation, record.clone()));
+        }
+        // The state of a job that has failed does not move on: it is not this checkpoint's.
+        for relation in self.jobs.keys() {
+            if !request.complete.iter().any(|(complete, _)| complete == relation) {
+                writes.push(Write::Delete(Space::Meta, layout::job(*relation)));
+            }
+        }
+        Ok(jobs)
+    }
+
+    fn remember(&self, request: &Request, encode_us: u64, write_us: u64, bytes: u64, rows: u64) {
+        let full = self.lists.values().flatten().map(|block| block.bytes).sum();
+        let info = CheckpointInfo {
+            id: self.record.id,
+            epoch: request.epoch,
+            started_us: request.started_us,
+            barrier_us: request.barrier_us,
+            encode_us,
+            write_us,
+            bytes_incremental: bytes,
+            bytes_full: full,
+            rows,
+        };
+        let mut history = self.history.lock();
+        if history.len() == HISTORY {
+            history.pop_front();
+        }
+        history.push_back(info);
+    }
+
+    /// Forgets everything about a relation; durable on return.
+    pub(crate) fn forget(&mut self, relation: RelationId) -> Result<()> {
+        let definition = Write::Delete(Space::Meta, layout::definition(relation.0));
+        self.remove(relation, vec![definition])?;
+        self.forgotten.insert(relation);
+        Ok(())
+    }
+
+    /// Forgets the state of a relation that begins anew, if there is any.
+    pub(crate) fn reset(&mut self, relation: RelationId) -> Result<()> {
+        let is_known = self.lists.keys().any(|key| key.relation == relation)
+            || self.jobs.contains_key(&relation)
+            || self.tasks.keys().any(|(known, _, _)| *known == relation);
+        if is_known { self.remove(relation, Vec::new()) } else { Ok(()) }
+    }
+
+    /// Deals the state of a job that is about to start out to its new tasks; durable on return.
+    pub(crate) fn redeal(
+        &mut self,
+        relation: RelationId,
+        tables: &[Dealt],
+        job: &JobRecord,
+    ) -> Result<()> {
+        let tasks = self.tasks.range((relation, 0, 0)..=(relation, u16::MAX, u16::MAX));
+        let tasks = tasks.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone()));
+        let tasks = tasks.collect();
+        let dealt =
+            redeal(&*self.backend, relation, tables, job, self.record, &self.lists, &tasks)?;
+        self.backend.commit(dealt.writes)?;
+        self.lists.retain(|key, _| key.relation != relation);
+        self.lists.extend(dealt.lists);
+        self.tasks.retain(|key, _| key.0 != relation);
+        self.jobs.insert(relation, job.clone());
+        self.record = dealt.record;
+        Ok(())
+    }
+
+    fn remove(&mut self, relation: RelationId, mut writes: Vec<Write>) -> Result<()> {
+        let kinds = [layout::JOB, layout::BLOCKS, layout::TASK, layout::COMMITTABLES];
+        writes.extend(
+            kinds.iter().map(|kind| {
+                Write::delete_prefix(Space::Meta, layout::of_relation(*kind, relation))
+            }),
+        );
+        writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
+        self.backend.commit(writes)?;
+        self.lists.retain(|key, _| key.relation != relation);
+        self.kinds.retain(|key, _| key.relation != relation);
+        self.tasks.retain(|key, _| key.0 != relation);
+        self.jobs.remove(&relation);
+        Ok(())
+    }
+
+    /// Merges one run of blocks that is due, in a commit of its own. False when none is.
+    pub(crate) fn merge(&mut self) -> Result<bool> {
+        let due = self.lists.iter().find_map(|(key, list)| {
+            let kind = self.kinds.get(key)?;
+            merge_due(list).map(|from| (*key, kind.clone(), from))
+        });
+        let Some((key, kind, from)) = due else { return Ok(false) };
+        let list = self.lists.get(&key).cloned().unwrap_or_default();
+        let mut changes = Vec::new();
+        for old in &list[from..] {
+            changes.push(read_block(&*self.backend, &key, old)?);
+        }
+        let summed = block::sum(&kind, &changes, from == 0)?;
+        drop(changes);
+        let mut writes = Vec::new();
+        let mut next = self.record.next_block;
+        let mut merged = list[..from].to_vec();
+        if !summed.is_empty() {
+            merged.push(self.block(&key, &kind, &summed, &mut next, &mut writes)?);
+        }
+        for old in &list[from..] {
+            writes.push(Write::Delete(Space::State, key.block(old.number)));
+        }
+        let record = CheckpointRecord { next_block: next, ..self.record };
+        writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&merged)?));
+        let value = layout::encode(&record)?;
+        writes.push(Write::Put(Space::Meta, layout::CHECKPOINT.to_vec(), value));
+        fail_point!("checkpoint::before_merge");
+        self.backend.commit(writes)?;
+        self.record = record;
+        self.lists.insert(key, merged);
+        Ok(true)
+    }
+}
+
+/// From which block on a list is to be merged, if it is.
+///
+/// Two rules. Rows that take away from others: when they are more than half of what was there before, everything is merged,
+/// so that a table takes at most about twice its space and each row is rewritten about twice. Small blocks: as soon as
+/// the last few are of one size class (factor 8), they become one of the next, so that lists grow with the
+/// logarithm of the number of checkpoints; large blocks that only add are left alone.
+pub(crate) fn merge_due(list: &[BlockRecord]) -> Option<usize> {
+    let (first, rest) = list.split_first()?;
+    let taking: u64 = rest.iter().filter(|block| block.takes_away).map(|block| block.rows).sum();
+    let adding: u64 = rest.iter().filter(|block| !block.takes_away).map(|block| block.rows).sum();
+    if taking > (first.rows + adding) / 2 + SMALL_ROWS {
+        return Some(0);
+    }
+    let class = |block: &BlockRecord| (block.rows / 256).max(1).ilog2() / 3;
+    let last = list.last()?;
+    let same = list.iter().rev().take_while(|block| {
+        class(block) <= class(last) && (block.takes_away || block.rows < LARGE_ROWS)
+    });
+    let same = same.count();
+    (same >= MERGE_BLOCKS).then(|| list.len() - same)
+}
+
+/// Reads a block that a list names.
+pub(crate) fn read_block(
+    backend: &dyn StateBackend,
+    key: &TableKey,
+    record: &BlockRecord,
+) -> Result<ChangeBatch> {
+    let bytes = backend.get(Space::State, &key.block(record.number))?;
+    let batch = block::decode(bytes.ok_or_else(|| layout::damaged("a block (it is missing)"))?)?;
+    if batch.num_rows() as u64 != record.rows {
+        return Err(layout::damaged("a block (its length)"));
+    }
+    Ok(batch)
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Makes prepared output visible; it is on record, so this may be repeated.
+pub(crate) fn commit_sinks(prepared: &[Prepared]) -> Vec<(RelationId, EngineError)> {
+    let mut failed = Vec::new();
+    for (relation, sink, committables) in prepared {
+        fail_point!("sink::before_commit");
+        if let Err(error) = sink.commit(committables) {
+            failed.push((*relation, error));
+        }
+        fail_point!("sink::after_commit");
+    }
+    failed
+}
+
+#[cfg(test)]
+mod tests;

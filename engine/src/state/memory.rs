@@ -1,0 +1,81 @@
+//! The backend in memory: for tests and simulations of crashes, and for state that may be lost.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+
+use parking_lot::RwLock;
+
+use super::backend::{Space, StateBackend, Write};
+use crate::error::{EngineError, Result};
+
+type Keys = BTreeMap<(Space, Vec<u8>), Vec<u8>>;
+
+/// Keeps everything in a map. It survives the engine that wrote it, not the process.
+#[derive(Debug, Default)]
+pub struct MemoryBackend {
+    keys: RwLock<Keys>,
+}
+
+impl StateBackend for MemoryBackend {
+    fn commit(&self, writes: Vec<Write>) -> Result<()> {
+        let mut keys = self.keys.write();
+        for write in writes {
+            match write {
+                Write::Put(space, key, value) => {
+                    keys.insert((space, key), value);
+                }
+                Write::Delete(space, key) => {
+                    keys.remove(&(space, key));
+                }
+                Write::DeleteRange(space, from, to) => {
+                    let range = keys.range((space, from)..(space, to));
+                    let gone: Vec<_> = range.map(|(key, _)| key.clone()).collect();
+                    for key in gone {
+                        keys.remove(&key);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.keys.read().get(&(space, key.to_vec())).cloned())
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let keys = self.keys.read();
+        let from = Bound::Included((space, prefix.to_vec()));
+        for ((at, key), value) in keys.range((from, Bound::Unbounded)) {
+            if *at != space || !key.starts_with(prefix) || !visit(key, value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_to(&self, _: &Path) -> Result<()> {
+        Err(EngineError::Unsupported("a savepoint of a database in memory".to_string()))
+    }
+
+    fn size(&self) -> u64 {
+        let keys = self.keys.read();
+        keys.iter().map(|((_, key), value)| (key.len() + value.len()) as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_contract() {
+        super::super::backend::check_contract(&MemoryBackend::default());
+    }
+}

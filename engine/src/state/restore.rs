@@ -1,0 +1,159 @@
+//! Reading a checkpoint back: what each task of a job gets when the job starts again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::StateKind;
+use super::backend::{Space, StateBackend};
+use super::block;
+use super::checkpoint::read_block;
+use super::layout::{
+    self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord, damaged,
+};
+use crate::change_batch::ChangeBatch;
+use crate::error::{EngineError, Result};
+use crate::plan::RelationId;
+use crate::sink::Committable;
+use crate::time::{Epoch, Watermark};
+
+/// The checkpoint that a database starts from.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved {
+    backend: Arc<dyn StateBackend>,
+    pub(crate) record: CheckpointRecord,
+    pub(crate) lists: BTreeMap<TableKey, Vec<BlockRecord>>,
+    pub(crate) jobs: BTreeMap<RelationId, JobRecord>,
+    /// By relation, fragment and task.
+    pub(crate) tasks: BTreeMap<(RelationId, u16, u16), TaskRecord>,
+}
+
+impl Saved {
+    /// Reads what there is, but no state yet.
+    ///
+    /// # Errors
+    /// When the backend cannot be read, is damaged, or was written by a newer version.
+    pub(crate) fn load(backend: Arc<dyn StateBackend>) -> Result<Self> {
+        let record = match backend.get(Space::Meta, layout::CHECKPOINT)? {
+            None => CheckpointRecord::default(),
+            Some(bytes) => layout::decode(&bytes, "the newest checkpoint")?,
+        };
+        if record.format > layout::FORMAT {
+            return Err(EngineError::external(
+                "opening the database",
+                format!("its format {} is newer than this program's", record.format),
+            ));
+        }
+        let mut saved = Self {
+            backend: Arc::clone(&backend),
+            record,
+            lists: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+        };
+        backend.scan(Space::Meta, &[layout::BLOCKS], &mut |key, value| {
+            let list = layout::decode(value, "a list of blocks")?;
+            saved.lists.insert(TableKey::from_list(key)?, list);
+            Ok(true)
+        })?;
+        backend.scan(Space::Meta, &[layout::JOB], &mut |key, value| {
+            let job = layout::decode(value, "the record of a job")?;
+            saved.jobs.insert(RelationId(layout::number(key)?), job);
+            Ok(true)
+        })?;
+        backend.scan(Space::Meta, &[layout::TASK], &mut |key, value| {
+            let part = |from: usize| {
+                let bytes = key.get(from..from + 2).and_then(<[u8]>::first_chunk);
+                bytes.map(|b| u16::from_be_bytes(*b)).ok_or_else(|| damaged("the key of a task"))
+            };
+            let place = (RelationId(layout::number(key)?), part(9)?, part(11)?);
+            saved.tasks.insert(place, layout::decode(value, "the record of a task")?);
+            Ok(true)
+        })?;
+        Ok(saved)
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.record.epoch)
+    }
+
+    /// Gives the contents of one table of one task, in batches without negative weights. Blocks that only add are given as
+    /// they are.
+    pub(crate) fn read(
+        &self,
+        key: &TableKey,
+        kind: &StateKind,
+        give: &mut dyn FnMut(ChangeBatch) -> Result<()>,
+    ) -> Result<()> {
+        let Some(list) = self.lists.get(key) else { return Ok(()) };
+        if list.iter().all(|block| !block.takes_away) {
+            for record in list {
+                give(read_block(&*self.backend, key, record)?)?;
+            }
+            return Ok(());
+        }
+        let blocks = list.iter().map(|record| read_block(&*self.backend, key, record));
+        let blocks = blocks.collect::<Result<Vec<_>>>()?;
+        let summed = block::sum(kind, &blocks, true)?;
+        drop(blocks);
+        if summed.weights().is_some_and(|weights| weights.iter().any(|weight| *weight < 0)) {
+            return Err(damaged("a state table (it does not add up)"));
+        }
+        if summed.is_empty() { Ok(()) } else { give(summed) }
+    }
+
+    /// Where a task stood.
+    pub(crate) fn task(
+        &self,
+        relation: RelationId,
+        fragment: u16,
+        task: u16,
+    ) -> Option<TaskRecord> {
+        self.tasks.get(&(relation, fragment, task)).cloned()
+    }
+
+    /// All tasks of a relation, by fragment and task.
+    pub(crate) fn tasks_of(&self, relation: RelationId) -> BTreeMap<(u16, u16), TaskRecord> {
+        let all = self.tasks.range((relation, 0, 0)..=(relation, u16::MAX, u16::MAX));
+        all.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone())).collect()
+    }
+
+    /// Where the splits of a source stood: offset and watermark. Records of tasks that are no more may tell of an earlier
+    /// place.
+    pub(crate) fn splits(&self, relation: RelationId) -> BTreeMap<String, (u64, Watermark)> {
+        let mut splits: BTreeMap<String, (u64, Watermark)> = BTreeMap::new();
+        for record in self.tasks_of(relation).into_values() {
+            for (split, offset, watermark) in record.splits {
+                let found = splits.entry(split).or_insert((offset, Watermark(watermark)));
+                *found = (found.0.max(offset), found.1.max(Watermark(watermark)));
+            }
+        }
+        splits
+    }
+
+    /// The watermark of a relation's output.
+    pub(crate) fn output(&self, relation: RelationId) -> Option<Watermark> {
+        let records = self.tasks_of(relation).into_values();
+        records.filter_map(|record| record.output).min().map(Watermark)
+    }
+
+    /// Prepared output of a sink that a crash may have kept from being committed.
+    pub(crate) fn prepared(&self, relation: RelationId) -> Result<Vec<Committable>> {
+        match self.backend.get(Space::Meta, &layout::committables(relation))? {
+            None => Ok(Vec::new()),
+            Some(bytes) => {
+                let tokens: Vec<Vec<u8>> = layout::decode(&bytes, "the output of a sink")?;
+                Ok(tokens.into_iter().map(Committable).collect())
+            }
+        }
+    }
+
+    /// Relations of which there is anything.
+    pub(crate) fn relations(&self) -> Vec<RelationId> {
+        let mut all: Vec<RelationId> = self.lists.keys().map(|key| key.relation).collect();
+        all.extend(self.jobs.keys());
+        all.extend(self.tasks.keys().map(|(relation, _, _)| *relation));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}

@@ -1,0 +1,226 @@
+//! The backend over RocksDB: one database directory, a column family for each space.
+//!
+//! Small commits are one write batch through the write-ahead log, synced. Blocks of state in a large commit are first
+//! written as one sorted file and taken in whole, which costs neither log nor memtable; they mean nothing until the batch that
+//! follows lists them, so the commit is atomic all the same (a block is valid only if the `Meta` space names it).
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rocksdb::checkpoint::Checkpoint;
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
+    Direction, IngestExternalFileOptions, IteratorMode, Options, ReadOptions, SstFileWriter,
+    WriteBatch, WriteOptions,
+};
+
+use super::backend::{Space, StateBackend, Write, prefix_end};
+use crate::error::{EngineError, Result};
+
+/// Puts of state larger than this together go into a file of their own.
+const FILE_BYTES: usize = 8 << 20;
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct RocksBackend {
+    db: DB,
+    directory: PathBuf,
+    files: AtomicU64,
+}
+
+impl RocksBackend {
+    /// Opens or makes the store in this directory.
+    ///
+    /// # Errors
+    /// When another process has it open, it is damaged, or the directory cannot be written.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        options.set_max_background_jobs(2);
+        options.set_keep_log_file_num(4);
+        options.set_max_total_wal_size(256 << 20);
+        options.set_bytes_per_sync(1 << 20);
+        options.set_paranoid_checks(true);
+        let cache = Cache::new_lru_cache(32 << 20);
+        let families = Space::ALL
+            .map(|space| ColumnFamilyDescriptor::new(space.name(), family_options(space, &cache)));
+        let db = DB::open_cf_descriptors(&options, directory, families)
+            .map_err(|error| failed("opening the state in", directory, &error))?;
+        let backend = Self { db, directory: directory.to_owned(), files: AtomicU64::new(0) };
+        backend.remove_leftovers()?;
+        Ok(backend)
+    }
+
+    fn family(&self, space: Space) -> Result<&ColumnFamily> {
+        let family = self.db.cf_handle(space.name());
+        family.ok_or_else(|| EngineError::internal("a column family is missing"))
+    }
+
+    fn error(&self, doing: &str, error: &rocksdb::Error) -> EngineError {
+        failed(doing, &self.directory, error)
+    }
+
+    /// Files that a crash left before they were taken in.
+    fn remove_leftovers(&self) -> Result<()> {
+        let entries = std::fs::read_dir(&self.directory)
+            .map_err(|error| EngineError::external("reading the state directory", error))?;
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "incoming") {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in the blocks of a large commit; gives what is left to be written.
+    fn ingest(&self, writes: Vec<Write>) -> Result<Vec<Write>> {
+        let is_block = |write: &Write| matches!(write, Write::Put(Space::State, _, _));
+        let bytes: usize = writes.iter().filter(|w| is_block(w)).map(Write::bytes).sum();
+        if bytes < FILE_BYTES {
+            return Ok(writes);
+        }
+        let (mut blocks, rest): (Vec<_>, Vec<_>) = writes.into_iter().partition(is_block);
+        blocks.sort_by(|a, b| block_key(a).cmp(block_key(b)));
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.join(format!("{number}.incoming"));
+        let options = family_options(Space::State, &Cache::new_lru_cache(0));
+        let mut file = SstFileWriter::create(&options);
+        let mut written = || -> std::result::Result<(), rocksdb::Error> {
+            file.open(&path)?;
+            for block in &blocks {
+                if let Write::Put(_, key, value) = block {
+                    file.put(key, value)?;
+                }
+            }
+            file.finish()?;
+            let mut how = IngestExternalFileOptions::default();
+            how.set_move_files(true);
+            let family = self.db.cf_handle(Space::State.name());
+            match family {
+                Some(family) => {
+                    self.db.ingest_external_file_cf_opts(family, &how, vec![path.as_path()])
+                }
+                None => Ok(()),
+            }
+        };
+        let result = written();
+        let _ = std::fs::remove_file(&path);
+        result.map_err(|error| self.error("writing state to", &error))?;
+        Ok(rest)
+    }
+}
+
+fn block_key(write: &Write) -> &[u8] {
+    match write {
+        Write::Put(_, key, _) | Write::Delete(_, key) | Write::DeleteRange(_, key, _) => key,
+    }
+}
+
+fn family_options(space: Space, cache: &Cache) -> Options {
+    let mut options = Options::default();
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    options.set_block_based_table_factory(&table);
+    match space {
+        Space::State => {
+            options.set_compression_type(DBCompressionType::Lz4);
+            // Blocks are written once and deleted once: keep their values out of compactions.
+            options.set_enable_blob_files(true);
+            options.set_min_blob_size(64 << 10);
+            options.set_blob_compression_type(DBCompressionType::Lz4);
+            options.set_enable_blob_gc(true);
+            options.set_write_buffer_size(32 << 20);
+        }
+        Space::Log => options.set_write_buffer_size(64 << 20),
+        Space::Meta => options.set_write_buffer_size(8 << 20),
+    }
+    options
+}
+
+fn failed(doing: &str, directory: &Path, error: &rocksdb::Error) -> EngineError {
+    EngineError::external(format!("{doing} {}", directory.display()), error)
+}
+
+impl StateBackend for RocksBackend {
+    fn commit(&self, writes: Vec<Write>) -> Result<()> {
+        let writes = self.ingest(writes)?;
+        let mut batch = WriteBatch::default();
+        for write in &writes {
+            match write {
+                Write::Put(space, key, value) => batch.put_cf(self.family(*space)?, key, value),
+                Write::Delete(space, key) => batch.delete_cf(self.family(*space)?, key),
+                Write::DeleteRange(space, from, to) => {
+                    batch.delete_range_cf(self.family(*space)?, from, to);
+                }
+            }
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        self.db.write_opt(batch, &options).map_err(|error| self.error("writing to", &error))
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let found = self.db.get_cf(self.family(space)?, key);
+        found.map_err(|error| self.error("reading from", &error))
+    }
+
+    fn scan(
+        &self,
+        space: Space,
+        prefix: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let mut options = ReadOptions::default();
+        let end = prefix_end(prefix);
+        if !end.is_empty() {
+            options.set_iterate_upper_bound(end);
+        }
+        options.fill_cache(false);
+        let from = IteratorMode::From(prefix, Direction::Forward);
+        for entry in self.db.iterator_cf_opt(self.family(space)?, options, from) {
+            let (key, value) = entry.map_err(|error| self.error("reading from", &error))?;
+            if !visit(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_to(&self, directory: &Path) -> Result<()> {
+        let copy = Checkpoint::new(&self.db)
+            .and_then(|checkpoint| checkpoint.create_checkpoint(directory));
+        copy.map_err(|error| failed("copying the state to", directory, &error))
+    }
+
+    fn size(&self) -> u64 {
+        let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.metadata().ok()).map(|data| data.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_contract_and_its_contents() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("state");
+        let backend = RocksBackend::open(&path).expect("open");
+        super::super::backend::check_contract(&backend);
+        let copy = directory.path().join("copy");
+        backend.copy_to(&copy).expect("copy");
+        assert!(RocksBackend::open(&path).is_err(), "a second opening is refused");
+        drop(backend);
+        for path in [&path, &copy] {
+            let backend = RocksBackend::open(path).expect("open again");
+            assert_eq!(backend.get(Space::State, b"a4").expect("get"), Some(b"new".to_vec()));
+            assert_eq!(
+                backend.get(Space::State, &[0, 255, 10, 0]).expect("get").map(|v| v.len()),
+                Some(20 << 20)
+            );
+        }
+    }
+}

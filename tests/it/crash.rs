@@ -1,0 +1,199 @@
+//! Crashes (contract C3): the real program is killed again and again, and nothing is lost and nothing there twice.
+//!
+//! ```text
+//!   start ─► writers, a definer, files ─► SIGKILL, or a fail point ─► start ─► compare ─► ...
+//! ```
+//!
+//! Each writer has rows of its own and knows what was acknowledged, and which statement was on its way when the program died:
+//! that one may have happened, whole, or not. After each start every row is compared with this, and every view with its
+//! query at the same moment. At the end the files of the sinks are counted.
+//!
+//! `MILLSTREAM_CRASH_KILLS` (25) kills, in an order that follows from `MILLSTREAM_CRASH_SEED`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+mod definitions;
+mod output;
+mod process;
+mod writer;
+
+use definitions::{Definer, compare_views};
+use output::Files;
+use process::{Ended, Process};
+use writer::Writer;
+
+const WRITERS: usize = 4;
+
+/// Places at which the program can be made to die.
+const FAIL_POINTS: [&str; 7] = [
+    "checkpoint::before_commit",
+    "checkpoint::after_commit",
+    "checkpoint::between_files",
+    "log::before_write",
+    "log::after_write",
+    "sink::before_commit",
+    "sink::after_commit",
+];
+
+/// How long a fail point is waited for before the program is killed all the same.
+const FAIL_POINT_WAIT: Duration = Duration::from_secs(4);
+
+#[test]
+fn nothing_is_lost_and_nothing_is_there_twice() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let kills = number("MILLSTREAM_CRASH_KILLS").unwrap_or(25);
+    let seed = number("MILLSTREAM_CRASH_SEED").unwrap_or(1);
+    eprintln!("MILLSTREAM_CRASH_KILLS={kills} MILLSTREAM_CRASH_SEED={seed}");
+    let limit = 120 + kills * 20;
+    crate::database::run_for(limit, "the crash test", async {
+        let mut harness = Harness::new(seed).await;
+        for kill in 0..kills {
+            harness.round(kill).await;
+        }
+        harness.finish().await;
+    });
+}
+
+struct Harness {
+    random: StdRng,
+    directory: tempfile::TempDir,
+    process: Process,
+    writers: Vec<Writer>,
+    definer: Definer,
+    files: Files,
+    /// Deaths at fail points.
+    aborted: u64,
+}
+
+impl Harness {
+    async fn new(seed: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::new(directory.path());
+        let process = Process::start(&data(&directory), None).expect("it starts");
+        let client = process.connect().await.unwrap();
+        for statement in definitions::SETUP.iter().map(|sql| files.fill_in(sql)) {
+            client.batch_execute(&statement).await.unwrap();
+        }
+        let writers = (0..WRITERS).map(|number| Writer::new(number, seed)).collect();
+        Self {
+            random: StdRng::seed_from_u64(seed),
+            directory,
+            process,
+            writers,
+            definer: Definer::default(),
+            files,
+            aborted: 0,
+        }
+    }
+
+    /// Work, death, start, comparison.
+    async fn round(&mut self, number: u64) {
+        let point = self.process.fail_point().map(str::to_string);
+        let work = self.work();
+        let pause = match &point {
+            Some(_) => FAIL_POINT_WAIT,
+            None => Duration::from_millis(self.random.random_range(20..700)),
+        };
+        let ended = self.process.die_within(pause).await;
+        self.aborted += u64::from(ended == Ended::AtFailPoint);
+        work.join(self).await;
+        eprintln!("kill {number}: {ended:?} {}", point.unwrap_or_default());
+        self.restart(number).await;
+        self.compare().await;
+    }
+
+    /// Everybody works until the program is gone.
+    fn work(&mut self) -> Work {
+        self.files.add(&mut self.random);
+        let settings = self.process.settings();
+        let spawn = |mut writer: Writer| {
+            let settings = settings.clone();
+            tokio::spawn(async move {
+                writer.work(&settings).await;
+                writer
+            })
+        };
+        let writers = self.writers.drain(..).map(spawn).collect();
+        let mut definer = std::mem::take(&mut self.definer);
+        let definer = tokio::spawn(async move {
+            definer.work(&settings).await;
+            definer
+        });
+        Work { writers, definer }
+    }
+
+    /// Starts the program again, perhaps more than once: it may die in its recovery, too.
+    async fn restart(&mut self, number: u64) {
+        if self.random.random_bool(0.2) {
+            let early = Duration::from_millis(self.random.random_range(10..400));
+            Process::start_and_kill(&data(&self.directory), early);
+        }
+        let visits = self.random.random_range(0..6);
+        let point = usize::try_from(number).unwrap() % (FAIL_POINTS.len() + 2);
+        let point = FAIL_POINTS.get(point).map(|name| format!("{name}={visits}*off->panic"));
+        let started = Process::start(&data(&self.directory), point.as_deref());
+        self.process = match started {
+            Some(process) => process,
+            None => Process::start(&data(&self.directory), None).expect("it starts again"),
+        };
+    }
+
+    /// Rows with what their writers know, views with their queries. A fail point may end it early: then it is done over.
+    async fn compare(&mut self) {
+        while let Err(died) = self.try_compare().await {
+            assert!(!self.process.is_running(), "{died}");
+            self.aborted += 1;
+            self.process = Process::start(&data(&self.directory), None).expect("it starts again");
+        }
+    }
+
+    async fn try_compare(&mut self) -> Result<(), tokio_postgres::Error> {
+        let client = self.process.connect().await?;
+        for writer in &mut self.writers {
+            writer.compare(&client).await?;
+        }
+        self.definer.compare(&client).await?;
+        compare_views(&client).await
+    }
+
+    /// The rest is read to its end, and once more after a tidy stop.
+    async fn finish(&mut self) {
+        assert!(self.process.stop(), "it ends by itself");
+        self.process = Process::start(&data(&self.directory), None).expect("it starts");
+        let client = self.process.connect().await.unwrap();
+        self.files.wait_for_all(&client).await;
+        client.batch_execute("SET wait_for_bounded_sources = on").await.unwrap();
+        compare_views(&client).await.unwrap();
+        definitions::compare_sources(&client).await;
+        client.batch_execute("CHECKPOINT; CHECKPOINT").await.unwrap();
+        let rows: Vec<_> = self.writers.iter().flat_map(Writer::rows).collect();
+        self.files.compare_sinks(rows).await;
+        drop(client);
+        assert!(self.process.stop(), "it ends by itself");
+        eprintln!("{} deaths at fail points", self.aborted);
+        assert!(self.aborted > 0, "no fail point was reached");
+    }
+}
+
+fn data(directory: &tempfile::TempDir) -> PathBuf {
+    directory.path().join("data")
+}
+
+/// Who is at work.
+struct Work {
+    writers: Vec<tokio::task::JoinHandle<Writer>>,
+    definer: tokio::task::JoinHandle<Definer>,
+}
+
+impl Work {
+    async fn join(self, harness: &mut Harness) {
+        for writer in self.writers {
+            harness.writers.push(writer.await.unwrap());
+        }
+        harness.definer = self.definer.await.unwrap();
+    }
+}
