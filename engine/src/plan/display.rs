@@ -124,9 +124,9 @@ impl StreamPlan {
                 let partition = of_input(&node.partition);
                 let gap = Duration::from_micros(node.gap_us.unsigned_abs());
                 let on_close = if node.on_close { ", on close" } else { "" };
+                let (given, time) = (of_input(&node.columns), of_input(&[node.time]));
                 format!(
-                    "SessionWindow partition: [{partition}], time: {}, gap: {gap:?}{on_close}",
-                    of_input(&[node.time])
+                    "SessionWindow [{given}] partition: [{partition}], time: {time}, gap: {gap:?}{on_close}"
                 )
             }
             PlanNode::Watermark(node) => {

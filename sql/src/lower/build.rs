@@ -169,12 +169,15 @@ fn drop_rank(input: &StreamPlan, top_n: &TopN) -> StreamPlan {
     below.top_n(TopN { rank: None, ..top_n.clone() })
 }
 
+/// A plan, with a predicate and expressions over its columns.
+type OverInput = (StreamPlan, Option<Expr>, Vec<(Expr, String)>);
+
 /// A session window need not give (and hold) columns that nothing above reads.
 fn without_unread_columns(
     input: StreamPlan,
     predicate: Option<Expr>,
     exprs: Vec<(Expr, String)>,
-) -> Result<(StreamPlan, Option<Expr>, Vec<(Expr, String)>)> {
+) -> Result<OverInput> {
     let PlanNode::SessionWindow(session) = &input.node else {
         return Ok((input, predicate, exprs));
     };

@@ -433,9 +433,17 @@ impl<'a> Generator<'a> {
         };
         let time = relation.columns.iter().find(|column| column.kind == Kind::Time);
         let (table, time) = (&relation.name, time.map_or("", |column| &column.name));
-        let from = match self.below(3) {
+        let from = match self.below(5) {
             0 => format!("HOP({table}, {time}, INTERVAL '5 seconds', INTERVAL '10 seconds')"),
             1 => format!("TABLE(TUMBLE(TABLE {table}, DESCRIPTOR({time}), INTERVAL '10' SECOND))"),
+            2 => {
+                let key = self.pick(&relation.columns, |kind| kind != Kind::Float);
+                let by = key.map_or(String::new(), |key| format!(" PARTITION BY {}", key.name));
+                // Times are multiples of 3 seconds: some are exactly the gap apart.
+                let gap = [3, 4, 7][self.below(3)];
+                format!("SESSION({table}{by}, {time}, INTERVAL '{gap} seconds')")
+            }
+            3 => format!("SESSION({table}, {time}, INTERVAL '4 seconds')"),
             _ => format!("TUMBLE({table}, {time}, INTERVAL '10 seconds')"),
         };
         let mut keys = vec![("window_start".to_string(), Kind::Time)];

@@ -74,7 +74,7 @@ fn session_of_months() {
     check(
         "SELECT * FROM SESSION(bid, date_time, INTERVAL '1 month')",
         expect![[r#"
-            XX000 a session's gap cannot be in months
+            42601 a session's gap cannot be in months
         "#]],
     );
 }

@@ -89,7 +89,13 @@ fn group_window() {
 fn session() {
     check(
         "SELECT bidder, window_end, max(price) AS m FROM SESSION(bid, partition_by => bidder, date_time, INTERVAL '10 seconds') GROUP BY bidder, window_start, window_end",
-        expect![[r#""#]],
+        expect![[r#"
+            Project [bidder, window_end, max(bid.price)@3 AS m] {retract, watermark: [window_end]}
+              Aggregate group: [bidder, window_start, window_end], calls: [max(bid.price)] {retract, key: [bidder, window_start, window_end], watermark: [window_end]}
+                SessionWindow [bidder, price] partition: [bidder], time: date_time, gap: 10s {retract, watermark: [window_end]}
+                  Filter date_time@2 IS NOT NULL {append, watermark: [date_time]}
+                    Scan bid [bidder, price, date_time] {append, watermark: [date_time]}
+        "#]],
     );
 }
 
@@ -97,7 +103,12 @@ fn session() {
 fn session_all_columns() {
     check(
         "SELECT * FROM SESSION(bid, date_time, INTERVAL '10 seconds') AS w WHERE w.price > 5",
-        expect![[r#""#]],
+        expect![[r#"
+            Filter price@2 > 5 {retract, watermark: [window_end]}
+              SessionWindow [auction, bidder, price, channel, url, date_time, extra] partition: [], time: date_time, gap: 10s {retract, watermark: [window_end]}
+                Filter date_time@5 IS NOT NULL {append, watermark: [date_time]}
+                  Scan bid [auction, bidder, price, channel, url, date_time, extra] {append, watermark: [date_time]}
+        "#]],
     );
 }
 
@@ -105,7 +116,14 @@ fn session_all_columns() {
 fn group_session() {
     check(
         "SELECT bidder, count(*) AS n, SESSION_START(date_time, INTERVAL '10' SECOND) AS st FROM bid WHERE price > 1 GROUP BY bidder, SESSION(date_time, INTERVAL '10' SECOND)",
-        expect![[r#""#]],
+        expect![[r#"
+            Project [bidder, count(Int64(1))@3 AS n, __session_start@1 AS st] {retract}
+              Aggregate group: [bidder, __session_start, __session_end], calls: [count(Int64(1))] {retract, key: [bidder, __session_start, __session_end], watermark: [__session_end]}
+                Project [bidder, window_start@1 AS __session_start, window_end@2 AS __session_end] {retract, watermark: [__session_end]}
+                  SessionWindow [bidder] partition: [bidder], time: date_time, gap: 10s {retract, watermark: [window_end]}
+                    Filter price@1 > 1 AND date_time@2 IS NOT NULL -> Project [bidder, date_time] {append, watermark: [date_time]}
+                      Scan bid [bidder, price, date_time] {append, watermark: [date_time]}
+        "#]],
     );
 }
 
@@ -113,7 +131,14 @@ fn group_session() {
 fn close_session() {
     check_on_close(
         "SELECT bidder, window_end, count(*) AS n FROM SESSION(bid, partition_by => bidder, date_time, INTERVAL '10 seconds') GROUP BY bidder, window_start, window_end",
-        expect![[r#""#]],
+        expect![[r#"
+            Project [bidder, window_end, count(Int64(1))@3 AS n] {append, watermark: [window_end]}
+              EmitOnClose window_end {append, key: [bidder, window_start, window_end], watermark: [window_end]}
+                Aggregate group: [bidder, window_start, window_end], calls: [count(Int64(1))], until: window_end {retract, key: [bidder, window_start, window_end], watermark: [window_end]}
+                  SessionWindow [bidder] partition: [bidder], time: date_time, gap: 10s, on close {retract, watermark: [window_end]}
+                    Filter date_time@1 IS NOT NULL {append, watermark: [date_time]}
+                      Scan bid [bidder, date_time] {append, watermark: [date_time]}
+        "#]],
     );
 }
 
@@ -137,7 +162,7 @@ fn close_tumble() {
         expect![[r#"
             Project [window_start, window_end, max(bid.price)@2 AS m] {append, key: [window_start, window_end], watermark: [window_end]}
               EmitOnClose window_end {append, key: [window_start, window_end], watermark: [window_end]}
-                Aggregate group: [window_start, window_end], calls: [max(bid.price)] {retract, key: [window_start, window_end], watermark: [window_end]}
+                Aggregate group: [window_start, window_end], calls: [max(bid.price)], until: window_end {retract, key: [window_start, window_end], watermark: [window_end]}
                   LateFilter window_end {append, watermark: [window_end]}
                     Project [price, tumble_start(date_time@1, IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 10000000000 }) AS window_start, tumble_end(date_time@1, IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 10000000000 }) AS window_end] {append, watermark: [window_end]}
                       Scan bid [price, date_time] {append, watermark: [date_time]}
@@ -152,7 +177,7 @@ fn close_hop() {
         expect![[r#"
             Filter count(Int64(1))@2 > 2 -> Project [auction, count(Int64(1))@2 AS n, window_end] {append, key: [auction, window_end], watermark: [window_end]}
               EmitOnClose window_end {append, key: [auction, window_end], watermark: [window_end]}
-                Aggregate group: [auction, window_end], calls: [count(Int64(1))] {retract, key: [auction, window_end], watermark: [window_end]}
+                Aggregate group: [auction, window_end], calls: [count(Int64(1))], until: window_end {retract, key: [auction, window_end], watermark: [window_end]}
                   Project [auction, __unnest_placeholder(hop_ends(bid.date_time,IntervalMonthDayNano("IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 2000000000 }"),IntervalMonthDayNano("IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 10000000000 }")),depth=1)@1 AS window_end] {append, watermark: [window_end]}
                     LateFilter unnest {append, watermark: [unnest]}
                       Unnest [unnest] {append, watermark: [unnest]}
@@ -169,9 +194,9 @@ fn close_two_levels() {
         expect![[r#"
             Project [window_end, max(s.n)@1 AS m] {append, key: [window_end], watermark: [window_end]}
               EmitOnClose window_end {append, key: [window_end], watermark: [window_end]}
-                Aggregate group: [window_end], calls: [max(s.n)] {retract, key: [window_end], watermark: [window_end]}
+                Aggregate group: [window_end], calls: [max(s.n)], until: window_end {retract, key: [window_end], watermark: [window_end]}
                   Project [window_end, count(Int64(1))@2 AS n] {retract, watermark: [window_end]}
-                    Aggregate group: [auction, window_end], calls: [count(Int64(1))] {retract, key: [auction, window_end], watermark: [window_end]}
+                    Aggregate group: [auction, window_end], calls: [count(Int64(1))], until: window_end {retract, key: [auction, window_end], watermark: [window_end]}
                       LateFilter window_end {append, watermark: [window_end]}
                         Project [auction, tumble_end(date_time@1, IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 10000000000 }) AS window_end] {append, watermark: [window_end]}
                           Scan bid [auction, date_time] {append, watermark: [date_time]}
@@ -188,7 +213,7 @@ fn close_top_n() {
               EmitOnClose window_end {append, key: [auction, window_end], watermark: [window_end]}
                 TopN partition: [window_end], order: [n desc], limit: 3, offset: 0, RowNumber {retract, key: [auction, window_end], watermark: [window_end]}
                   Project [auction, window_end, count(Int64(1))@2 AS n] {retract, key: [auction, window_end], watermark: [window_end]}
-                    Aggregate group: [auction, window_end], calls: [count(Int64(1))] {retract, key: [auction, window_end], watermark: [window_end]}
+                    Aggregate group: [auction, window_end], calls: [count(Int64(1))], until: window_end {retract, key: [auction, window_end], watermark: [window_end]}
                       LateFilter window_end {append, watermark: [window_end]}
                         Project [auction, tumble_end(date_time@1, IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 10000000000 }) AS window_end] {append, watermark: [window_end]}
                           Scan bid [auction, date_time] {append, watermark: [date_time]}
