@@ -309,12 +309,13 @@ impl Engine {
     }
 
     /// All definitions have been made again: replays the log of table changes, forgets state without definition, and lets
-    /// the sources run.
+    /// the sources run. On return every acknowledged write is readable.
     ///
     /// # Errors
     /// When the log cannot be read or does not fit the tables.
     pub fn finish_recovery(&self) -> Result<()> {
-        self.inner.finish_recovery()
+        self.inner.finish_recovery()?;
+        self.inner.wait_replayed()
     }
 
     /// A relation that was there but cannot be made again: reads of it give this reason.

@@ -223,7 +223,8 @@ impl Task {
                 }
                 Emitted::Watermark(watermark) => {
                     let Node { operator, watermarks, frontier, .. } = &mut self.nodes[node];
-                    watermarks[input] = watermark;
+                    // One whose maximum begins anew after a restart says less than it once did.
+                    watermarks[input] = watermark.max(watermarks[input]);
                     let merged = watermarks.iter().copied().min().unwrap_or(Watermark::MIN);
                     if merged > *frontier {
                         *frontier = merged;

@@ -94,14 +94,20 @@ impl Checkpoints {
         let (now, later): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(epoch, _)| *epoch <= begun.epoch);
         self.deltas = later;
+        // Output of a sink that would begin anew after a crash must not be visible yet.
+        let complete = jobs(begun.epoch);
+        let is_complete = |sink: RelationId| complete.iter().any(|(job, _)| *job == sink);
+        let all = std::mem::take(&mut self.prepared);
+        let (prepared, later) = all.into_iter().partition(|(sink, _, _)| is_complete(*sink));
+        self.prepared = later;
         Some(Request {
             epoch: begun.epoch,
             started_us: begun.started_us,
             barrier_us: u64::try_from(begun.started.elapsed().as_micros()).unwrap_or(u64::MAX),
             deltas: now.into_iter().map(|(_, delta)| delta).collect(),
             tables: begun.tables,
-            complete: jobs(begun.epoch),
-            prepared: std::mem::take(&mut self.prepared),
+            complete,
+            prepared,
             log_position: begun.log_position,
         })
     }

@@ -276,13 +276,10 @@ impl Inner {
         let Some(durable) = &self.durable else { return Ok(()) };
         let Some(saved) = durable.saved() else { return Ok(()) };
         // Jobs that go on must have attached to their inputs before anything new comes.
-        let known: Vec<RelationId> = {
+        let resumed: Vec<RelationId> = {
             let registry = self.registry.lock();
-            let defined = |relation: &Relation| !matches!(relation.kind, Kind::Sink { .. });
-            registry.iter().filter(|(_, relation)| defined(relation)).map(|(id, _)| *id).collect()
+            registry.keys().copied().filter(|id| saved.jobs.contains_key(id)).collect()
         };
-        let resumed: Vec<RelationId> =
-            known.iter().copied().filter(|id| saved.jobs.contains_key(id)).collect();
         self.wait_inputs(&resumed)?;
         let definitions: Vec<u64> = self.definitions()?.into_iter().map(|(key, _)| key).collect();
         for relation in saved.relations() {
@@ -300,6 +297,19 @@ impl Inner {
         self.events.data();
         self.events.send(Event::Recovered);
         self.events.send(Event::Urgent);
+        Ok(())
+    }
+
+    /// Blocks until everything that has been committed so far is readable.
+    pub(crate) fn wait_replayed(&self) -> Result<()> {
+        let epoch = self.commits.lock().epoch;
+        while self.readable_epoch() < epoch {
+            if self.closed.load(std::sync::atomic::Ordering::Acquire) {
+                return Err(EngineError::ShuttingDown);
+            }
+            self.events.send(Event::Urgent);
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Ok(())
     }
 

@@ -313,7 +313,7 @@ pub(crate) fn take_columns(columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<Arr
 }
 
 /// The array, copied if it pins much more memory than its own rows need.
-fn unpin(array: &ArrayRef) -> Result<ArrayRef> {
+pub(crate) fn unpin(array: &ArrayRef) -> Result<ArrayRef> {
     let pinned = |buffers: &[arrow::buffer::Buffer]| buffers.iter().map(|b| b.len()).sum::<usize>();
     match array.data_type() {
         DataType::Utf8View => {

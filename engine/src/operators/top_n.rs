@@ -156,8 +156,7 @@ impl Operator for TopN {
     }
 
     fn on_barrier(&mut self, _: &Barrier, _: &Context, out: &mut Output) -> Result<()> {
-        let held = self.rows.changes();
-        self.table.record_held(&self.rows.store, &held)?;
+        self.rows.write_changes(&mut self.table)?;
         let mut changes = Vec::new();
         let mut shown = Vec::new();
         let mut ends = self.touched.iter().skip(1).map(|&(_, start)| start);
@@ -273,7 +272,7 @@ impl TopN {
         place.count += weight;
         match place.rows.insert(entry, |a, b| order.compare(&rows.store, a, b)) {
             None => {
-                rows.enter(entry.id, weight);
+                rows.set_weight(entry.id, weight);
                 if let Some(bound) = bound {
                     bound.prune(place, entry, true, order, rows);
                 }

@@ -11,7 +11,7 @@ use super::window::ShownChange;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::operator::Output;
-use crate::operators::row_store::RowStore;
+use crate::operators::row_store::{RowStore, take_columns, unpin};
 use crate::plan;
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 
@@ -31,8 +31,8 @@ pub(super) struct Rows {
     leaving: Vec<u32>,
     /// Whether changes are noted: where not all that comes is held, in a durable database.
     pub(super) notes_changes: bool,
-    /// Rows that came in this epoch; some may have gone, and their ids been given out again.
-    came: Vec<u32>,
+    /// Rows stored in this epoch, as batches with their ids; some rows may be gone, and their ids given out again.
+    came: Vec<(Vec<ArrayRef>, Vec<u32>)>,
     /// Copies that rows gained which were there before this epoch.
     gained: Vec<(u32, i64)>,
 }
@@ -65,14 +65,6 @@ impl Rows {
         }
     }
 
-    /// A stored row has come into its partition.
-    pub(super) fn enter(&mut self, id: u32, weight: i64) {
-        self.set_weight(id, weight);
-        if self.notes_changes {
-            self.came.push(id);
-        }
-    }
-
     /// A row of a partition has as many copies more or, where rows can leave, less.
     pub(super) fn gain(&mut self, id: u32, copies: i64) {
         self.set_weight(id, self.weight(id) + copies);
@@ -81,28 +73,38 @@ impl Rows {
         }
     }
 
-    /// What has changed in this epoch, if that is noted: rows and weights. To be called at its end.
-    pub(super) fn changes(&mut self) -> Vec<(u32, i64)> {
+    /// Writes down what has changed in this epoch, if that is noted. To be called at its end.
+    pub(super) fn write_changes(&mut self, table: &mut HeldTable) -> Result<()> {
         if !self.notes_changes {
-            return Vec::new();
+            return Ok(());
         }
         let mut changes = std::mem::take(&mut self.gained);
         changes.extend(self.leaving.iter().map(|&id| (id, -self.weight(id))));
-        for id in std::mem::take(&mut self.came) {
-            let born = &mut self.born[id as usize];
-            if *born == self.epoch && self.store.is_held(id) {
-                // Counted once.
-                *born = 0;
-                changes.push((id, self.weight(id)));
+        table.record_held(&self.store, &changes)?;
+        // Of the rows that had an id one after the other the last one is held, if any.
+        for (columns, ids) in std::mem::take(&mut self.came).into_iter().rev() {
+            let mut weights = Vec::with_capacity(ids.len());
+            for id in ids {
+                let is_new = self.born[id as usize] == self.epoch && self.store.is_held(id);
+                self.born[id as usize] = 0;
+                weights.push(if is_new { self.weight(id) } else { 0 });
             }
+            table.record_new(&columns, &weights)?;
         }
-        changes
+        Ok(())
     }
 
     /// Holds some rows of a batch; gives their ids.
     pub(super) fn put(&mut self, columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(rows.len());
-        self.store.put_rows(columns, rows, &mut ids)?;
+        if self.notes_changes && !rows.is_empty() {
+            let columns = take_columns(columns, rows)?;
+            let columns = columns.iter().map(unpin).collect::<Result<Vec<_>>>()?;
+            self.store.put(&columns, rows.len(), &mut ids)?;
+            self.came.push((columns, ids.clone()));
+        } else {
+            self.store.put_rows(columns, rows, &mut ids)?;
+        }
         self.born.resize(self.store.id_bound(), 0);
         if let Some(weights) = &mut self.weights {
             weights.resize(self.store.id_bound(), 1);
@@ -169,6 +171,19 @@ impl HeldTable {
         let columns = changes.rows().columns()[..self.schema.fields().len()].to_vec();
         self.changelog.record(true, &changes.with_columns(Arc::clone(&self.schema), columns)?);
         Ok(())
+    }
+
+    /// Writes down rows with their weights, many of which may be 0.
+    fn record_new(&mut self, columns: &[ArrayRef], weights: &[i64]) -> Result<()> {
+        let held: Vec<u32> =
+            (0..weights.len()).filter(|&row| weights[row] != 0).map(|row| row as u32).collect();
+        if held.len() * 4 > weights.len() * 3 {
+            return self.changelog.record_columns(true, &self.schema, columns, Some(weights));
+        }
+        let weights: Vec<i64> = held.iter().map(|&row| weights[row as usize]).collect();
+        let columns =
+            take_columns(columns, &held)?.iter().map(unpin).collect::<Result<Vec<_>>>()?;
+        self.changelog.record_columns(true, &self.schema, &columns, Some(&weights))
     }
 
     /// Writes down changes of stored rows.
