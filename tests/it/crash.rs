@@ -32,7 +32,7 @@ const WRITERS: usize = 4;
 const FAIL_POINTS: [&str; 7] = [
     "checkpoint::before_commit",
     "checkpoint::after_commit",
-    "checkpoint::between_files",
+    "checkpoint::before_merge",
     "log::before_write",
     "log::after_write",
     "sink::before_commit",

@@ -96,12 +96,15 @@ impl Connection {
             Ok(()) => self.serve().await,
             Err(failure) => failure,
         };
+        if self.settle_writes().await.is_err() {
+            // Tags of writes that may be lost must not be sent.
+            self.output.buffer.clear();
+        }
         if let Failure::Fatal(error) | Failure::Error(error) = ended {
             write_error(Severity::Fatal, &error, &mut self.output.buffer);
         }
         // Whatever the client had open is freed before it hears of the end.
         self.portals.clear();
-        self.settle_writes().await;
         self.output.close().await;
     }
 
@@ -171,7 +174,7 @@ impl Connection {
             }
             Frontend::Execute { portal, max_rows } => self.execute_portal(&portal, max_rows).await,
             Frontend::Flush => {
-                self.settle_writes().await;
+                self.settle_writes().await?;
                 self.output.flush().await
             }
             Frontend::Sync => {
@@ -190,7 +193,7 @@ impl Connection {
 
     /// Tells of an error, and what the protocol wants after it.
     async fn report(&mut self, error: &SqlError, extended: bool) -> Result<(), Failure> {
-        self.settle_writes().await;
+        self.settle_writes().await?;
         self.fail_transaction().await;
         self.put_notices();
         write_error(Severity::Error, error, &mut self.output.buffer);
@@ -208,11 +211,24 @@ impl Connection {
 
     /// Tags of writes are in the buffer: they may go when the writes survive a crash. When they do not, the client is told
     /// so behind the tags, as when the COMMIT at a Sync fails.
-    async fn settle_writes(&mut self) {
-        if let Err(error) = self.session.wait_durable().await {
-            write_error(Severity::Error, &error, &mut self.output.buffer);
-            self.shared.counters.statement_failed();
+    async fn settle_writes(&mut self) -> Result<(), Failure> {
+        if !self.session.has_pending_writes() {
+            return Ok(());
         }
+        let watch = self.begin();
+        let waited = watch.race(self.session.wait_durable()).await;
+        self.registration.control.end();
+        let error = match waited {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(Failure::Error(error)) => {
+                error.with_detail("The changes have been made, but may be lost in a crash.")
+            }
+            Err(failure) => return Err(failure),
+        };
+        write_error(Severity::Error, &error, &mut self.output.buffer);
+        self.shared.counters.statement_failed();
+        Ok(())
     }
 
     /// Notices that the session has for the client.
@@ -224,7 +240,7 @@ impl Connection {
 
     /// ReadyForQuery, with changed settings before it.
     async fn ready(&mut self) -> Result<(), Failure> {
-        self.settle_writes().await;
+        self.settle_writes().await?;
         self.put_notices();
         for (name, value) in self.session.take_parameter_changes() {
             self.output.put(&ParameterStatus::new(name, value));

@@ -79,8 +79,8 @@ impl Database {
             let in_engine = relation.is_in_engine();
             db.start(spec)?;
             if let Err(error) = db.engine.save_definition(relation.id.0, encode(&saved)?) {
-                if in_engine && let Err(error) = db.engine.drop_relation(relation.id) {
-                    tracing::warn!(%error, relation = %relation.name, "an unsaved relation stays in the engine");
+                if in_engine && let Err(error) = db.drop_and_forget(relation.id) {
+                    tracing::warn!(%error, relation = %relation.name, "an unsaved relation stays");
                 }
                 return Err(error.into());
             }
@@ -122,7 +122,7 @@ impl Database {
         let ids: Vec<RelationId> = order.iter().map(|relation| relation.id).collect();
         for temporary in self.temporary_over(&ids) {
             if self.take_temporary(temporary) {
-                self.engine.drop_relation(temporary)?;
+                self.drop_and_forget(temporary)?;
             }
         }
         self.save_next_id(&ids)?;
@@ -135,6 +135,12 @@ impl Database {
             self.engine.errors().forget(&relation.name.to_string());
         }
         Ok(())
+    }
+
+    /// Drops a relation that no catalog lists, and its state. Blocks.
+    pub(crate) fn drop_and_forget(&self, id: RelationId) -> millstream_engine::Result<()> {
+        self.engine.drop_relation(id)?;
+        self.engine.delete_definition(id.0)
     }
 
     fn drop_in_engine(&self, relation: &Relation) -> Result<()> {

@@ -29,6 +29,11 @@ impl Session {
         self.durability.deferred = deferred;
     }
 
+    /// Whether [`Session::wait_durable`] has anything to wait for.
+    pub fn has_pending_writes(&self) -> bool {
+        self.durability.pending > 0
+    }
+
     /// Waits until all that this session has committed survives a crash; with `synchronous_commit = off` it does not.
     ///
     /// # Errors

@@ -67,7 +67,9 @@ impl Recovery {
             self.relation(id, &saved.relations[&id]).await?;
         }
         self.db.blocking(|engine| engine.finish_recovery()).await?;
-        self.wait_for_views().await;
+        // The first reader must see what the log had.
+        self.db.engine.flush().await?;
+        self.wait_for_relations().await;
         if !saved.relations.is_empty() {
             let (relations, failed) = (saved.relations.len(), self.failed.len());
             tracing::info!(relations, failed, "the database is recovered");
@@ -135,15 +137,19 @@ impl Recovery {
         Ok(())
     }
 
-    /// Views whose state was complete can be read in a moment; others are filled while the database is in use.
-    async fn wait_for_views(&self) {
+    /// What was complete can be read in a moment; a view that was not is filled while the database is in use.
+    async fn wait_for_relations(&self) {
         for job in self.db.engine.jobs() {
-            if job.status == JobStatus::Backfilling {
-                tracing::info!(view = job.name, "is filled from its beginning");
-                continue;
-            }
-            if let Err(error) = self.db.engine.wait_ready(job.id).await {
-                tracing::warn!(%error, relation = job.name, "is not ready after recovery");
+            match job.status {
+                JobStatus::Failed(_) => {}
+                JobStatus::Backfilling if job.kind == "view" => {
+                    tracing::info!(view = job.name, "is filled from its beginning");
+                }
+                _ => {
+                    if let Err(error) = self.db.engine.wait_ready(job.id).await {
+                        tracing::warn!(%error, relation = job.name, "is not ready after recovery");
+                    }
+                }
             }
         }
     }

@@ -112,9 +112,9 @@ impl Drop for Temporary {
         if !self.db.take_temporary(self.id) {
             return;
         }
-        let (engine, id) = (Arc::clone(self.db.engine()), self.id);
+        let (db, id) = (Arc::clone(&self.db), self.id);
         let forget = move || {
-            if let Err(error) = engine.drop_relation(id) {
+            if let Err(error) = db.drop_and_forget(id) {
                 tracing::debug!(%error, relation = %id, "a temporary view was gone already");
             }
         };
