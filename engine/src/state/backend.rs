@@ -95,12 +95,7 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the store cannot be read or is damaged; what `visit` gives.
-    fn scan(
-        &self,
-        space: Space,
-        prefix: &[u8],
-        visit: &mut Visit<'_>,
-    ) -> Result<()>;
+    fn scan(&self, space: Space, prefix: &[u8], visit: &mut Visit<'_>) -> Result<()>;
 
     /// Makes a copy of everything, at one moment, in a directory that must not exist yet.
     ///

@@ -44,12 +44,7 @@ impl StateBackend for MemoryBackend {
         Ok(self.keys.read().get(&(space, key.to_vec())).cloned())
     }
 
-    fn scan(
-        &self,
-        space: Space,
-        prefix: &[u8],
-        visit: &mut Visit<'_>,
-    ) -> Result<()> {
+    fn scan(&self, space: Space, prefix: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let keys = self.keys.read();
         let from = Bound::Included((space, prefix.to_vec()));
         for ((at, key), value) in keys.range((from, Bound::Unbounded)) {

@@ -166,12 +166,7 @@ impl StateBackend for RocksBackend {
         found.map_err(|error| self.error("reading from", &error))
     }
 
-    fn scan(
-        &self,
-        space: Space,
-        prefix: &[u8],
-        visit: &mut Visit<'_>,
-    ) -> Result<()> {
+    fn scan(&self, space: Space, prefix: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let mut options = ReadOptions::default();
         let end = prefix_end(prefix);
         if !end.is_empty() {

@@ -90,7 +90,9 @@ impl Database {
             Ok(())
         })
         .await?;
-        unfinished.map(Unfinished::done);
+        if let Some(unfinished) = unfinished {
+            unfinished.done();
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use arrow::array::Int64Array;
 use arrow::datatypes::{Field, Schema};
 use millstream_engine::sink::{Committable, Guarantee, SinkWriter};
 use millstream_engine::source::{Offset, Polled, Split, SplitReader};
-use millstream_engine::state::{MemoryBackend, Space, StateBackend, Write};
+use millstream_engine::state::{MemoryBackend, Space, StateBackend, Visit, Write};
 use millstream_engine::{ChangeBatch, plan::RelationId};
 
 use super::*;
@@ -157,7 +157,7 @@ impl StateBackend for Disk {
         &self,
         space: Space,
         prefix: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> millstream_engine::Result<bool>,
+        visit: &mut Visit<'_>,
     ) -> millstream_engine::Result<()> {
         self.keys.scan(space, prefix, visit)
     }
