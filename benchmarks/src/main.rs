@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 mod data;
+mod durability;
 mod freshness;
 mod measure;
 mod nexmark;
@@ -30,6 +31,8 @@ enum Command {
     Child(nexmark::Child),
     /// How long an INSERT takes to be readable in a view while a Nexmark source runs.
     Freshness(freshness::Options),
+    /// What durability costs and gives.
+    Durability(durability::Options),
     /// Makes the input files alone.
     Generate {
         /// Events in all: 2% persons, 6% auctions, 92% bids.
@@ -47,6 +50,7 @@ fn main() -> Result<()> {
         Command::Nexmark(options) => nexmark::run(&options),
         Command::Child(child) => runtime.block_on(nexmark::child(&child)),
         Command::Freshness(options) => runtime.block_on(freshness::run(&options)),
+        Command::Durability(options) => runtime.block_on(durability::run(&options)),
         Command::Generate { events, data } => data::generate(&data, events).map(|_| ()),
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Child {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub(crate) enum System {
     Millstream,
+    /// With a data directory, and a checkpoint each second.
+    Durable,
     Datafusion,
 }
 
@@ -128,7 +130,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn spawn(query: &str, system: System, data: &Path, parallelism: usize) -> Result<Outcome> {
+pub(crate) fn spawn(
+    query: &str,
+    system: System,
+    data: &Path,
+    parallelism: usize,
+) -> Result<Outcome> {
     let system = format!("{system:?}").to_lowercase();
     let output = Command::new(std::env::current_exe()?)
         .args(["child", "--query", query, "--system", &system])
@@ -142,7 +149,7 @@ fn spawn(query: &str, system: System, data: &Path, parallelism: usize) -> Result
 
 pub(crate) async fn child(child: &Child) -> Result<()> {
     let outcome = match child.system {
-        System::Millstream => stream(child).await?,
+        System::Millstream | System::Durable => stream(child).await?,
         System::Datafusion => batch(child).await?,
     };
     println!("{}", serde_json::to_string(&outcome)?);
@@ -150,7 +157,12 @@ pub(crate) async fn child(child: &Child) -> Result<()> {
 }
 
 async fn stream(child: &Child) -> Result<Outcome> {
-    let database = millstream::Database::builder().parallelism(child.parallelism).open().await?;
+    let directory = tempfile::tempdir()?;
+    let mut builder = millstream::Database::builder().parallelism(child.parallelism);
+    if child.system == System::Durable {
+        builder = builder.data_dir(directory.path());
+    }
+    let database = builder.open().await?;
     for table in TABLES {
         let path = child.data.join(format!("{table}.parquet"));
         let sql = format!(

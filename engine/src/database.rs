@@ -86,13 +86,18 @@ impl Inner {
         let (events, receiver) = Events::new();
         let start = durable.as_ref().map_or(Epoch(0), |durable| durable.start);
         events.pause_sources(durable.is_some());
+        let errors = Arc::<ErrorLog>::default();
+        if let Some(saved) = durable.as_ref().and_then(Durable::saved) {
+            let (rows, total) = saved.errors.rows();
+            errors.restore(rows, total);
+        }
         let log = durable.as_ref().map(|durable| Arc::clone(&durable.log));
         let commits = CommitState { epoch: start.next(), log, ..CommitState::default() };
         let inner = Arc::new(Self {
             scheduler: Arc::default(),
             slice,
             events,
-            errors: Arc::default(),
+            errors,
             ddl: Mutex::default(),
             published: RwLock::new(start),
             epochs: watch::channel(start).0,
@@ -215,11 +220,13 @@ impl Inner {
     /// `None`: nothing ran.
     fn begin_drop(&self, id: RelationId) -> Result<Option<Answer>> {
         let mut stop = BTreeSet::new();
+        let name;
         {
             let mut registry = self.registry.lock();
             let relation = registry.remove(&id);
             let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
             self.errors.forget(&relation.name);
+            name = relation.name;
             let runs = !matches!(relation.kind, Kind::Source { running: false, .. });
             if runs {
                 stop.insert(id);
@@ -238,6 +245,7 @@ impl Inner {
                 }
             }
         }
+        self.forget_errors(name)?;
         if stop.is_empty() {
             return Ok(None);
         }

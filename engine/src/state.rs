@@ -28,6 +28,7 @@ use crate::change_batch::ChangeBatch;
 mod backend;
 mod block;
 pub(crate) mod checkpoint;
+pub(crate) mod errors;
 pub(crate) mod layout;
 pub(crate) mod log;
 mod memory;

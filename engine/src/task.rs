@@ -330,6 +330,7 @@ impl Task {
             nodes,
             contents: self.terminal.take_handover(),
             record: self.record(),
+            errors: self.context.errors.hand_over(),
         };
         self.events.send(Event::Delta { epoch: barrier.epoch, delta: Box::new(delta) });
         Ok(())

@@ -21,6 +21,7 @@ use super::job::{Kind, Relation};
 use super::resume::tables_of;
 use crate::engine::{CheckpointInfo, EngineConfig};
 use crate::error::{EngineError, Result};
+use crate::errors::ErrorLog;
 use crate::plan::{FragmentPlan, Properties, RelationId};
 use crate::state::checkpoint::{CheckpointWriter, History, Request, commit_sinks};
 use crate::state::layout::{self, JobRecord};
@@ -60,6 +61,7 @@ enum Command {
     Write(Box<Request>),
     Forget(RelationId, Sender<Result<()>>),
     Reset(RelationId, Sender<Result<()>>),
+    ForgetErrors(String, Sender<Result<()>>),
     Redeal(RelationId, Vec<Dealt>, JobRecord, Sender<Result<()>>),
 }
 
@@ -167,6 +169,9 @@ fn run(
             }
             Command::Redeal(relation, tables, job, reply) => {
                 let _ = reply.send(writer.redeal(relation, &tables, &job));
+            }
+            Command::ForgetErrors(name, reply) => {
+                let _ = reply.send(writer.forget_errors(name));
             }
             Command::Reset(relation, reply) => {
                 let _ = reply.send(writer.reset(relation));
@@ -386,6 +391,19 @@ impl Inner {
         }
         self.reset(id)?;
         Ok(None)
+    }
+
+    /// The error log as a task sees it.
+    pub(super) fn task_errors(&self) -> Arc<ErrorLog> {
+        if self.is_durable() { self.errors.for_task() } else { Arc::clone(&self.errors) }
+    }
+
+    /// Forgets the stored error rows of a relation.
+    pub(super) fn forget_errors(&self, name: String) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        let own = name.clone();
+        durable
+            .order(|writer| writer.forget_errors(own), |reply| Command::ForgetErrors(name, reply))
     }
 
     /// Forgets the stored state of a relation that begins anew.

@@ -57,7 +57,7 @@ struct Parts {
 impl Inner {
     fn context(&self, relation: &Relation) -> Context {
         Context {
-            errors: Arc::clone(&self.errors),
+            errors: self.task_errors(),
             job: relation.name.as_str().into(),
             late_rows: Arc::clone(&relation.late_rows),
             durable: self.is_durable(),
@@ -191,6 +191,7 @@ impl Inner {
         splits.clear();
         let (mut tasks, mut mailboxes) = (Vec::new(), Vec::new());
         for (task, (waker, own)) in wakers.iter().zip(assigned).enumerate() {
+            let context = Context { errors: self.task_errors(), ..context.clone() };
             let offsets = Arc::new(OffsetVersions::default());
             let finished = Arc::new(AtomicBool::new(false));
             let mut runner =
@@ -211,7 +212,7 @@ impl Inner {
                 name.clone(),
                 runner,
                 event_time,
-                Arc::clone(&self.errors),
+                Arc::clone(&context.errors),
                 self.config.batch_rows,
                 Arc::clone(&finished),
             );
@@ -237,7 +238,7 @@ impl Inner {
             let mut task = self.assemble(Parts {
                 job: id,
                 root: task,
-                context: context.clone(),
+                context,
                 lanes: vec![(0, Lane::Root(Box::new(root)))],
                 leaves: vec![Target::Terminal],
                 nodes: vec![],
@@ -630,7 +631,7 @@ impl Launch<'_> {
         let mut task = self.database.assemble(Parts {
             job: self.id,
             root,
-            context: self.context.clone(),
+            context: Context { errors: self.database.task_errors(), ..self.context.clone() },
             lanes,
             leaves,
             nodes,

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use super::backend::{Space, StateBackend, Write};
 use super::block;
+use super::errors::{ErrorChange, StoredErrors};
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
 use super::log::Log;
 use super::redeal::{Dealt, redeal};
@@ -25,6 +26,7 @@ use super::{Delta, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
 use crate::engine::CheckpointInfo;
 use crate::error::{EngineError, Result};
+use crate::errors::RowError;
 use crate::plan::RelationId;
 use crate::sink::{Committable, Sink};
 use crate::time::Epoch;
@@ -56,6 +58,8 @@ pub(crate) struct TaskDelta {
     /// Changes of the relation's own contents.
     pub(crate) contents: Vec<ChangeBatch>,
     pub(crate) record: TaskRecord,
+    /// Rows that could not be computed.
+    pub(crate) errors: Vec<RowError>,
 }
 
 /// Prepared output of a sink.
@@ -93,6 +97,7 @@ pub(crate) struct CheckpointWriter {
     /// Sinks with prepared output on record.
     prepared: BTreeSet<RelationId>,
     forgotten: BTreeSet<RelationId>,
+    errors: StoredErrors,
     history: History,
 }
 
@@ -111,6 +116,7 @@ impl CheckpointWriter {
             tasks: saved.tasks.clone(),
             prepared: BTreeSet::new(),
             forgotten: BTreeSet::new(),
+            errors: saved.errors.clone(),
             history: History::default(),
         }
     }
@@ -155,6 +161,9 @@ impl CheckpointWriter {
             let value = layout::encode(&tokens)?;
             writes.push(Write::Put(Space::Meta, layout::committables(relation), value));
         }
+        let mut errors = self.errors.clone();
+        let reported = request.deltas.iter().flat_map(|delta| delta.errors.iter().cloned());
+        writes.extend(errors.add(reported.map(ErrorChange::Row).collect())?);
         let encode_us = micros(started);
         let started = Instant::now();
         // The commits of this epoch are in the state from here on: their records must not come after this one.
@@ -168,6 +177,7 @@ impl CheckpointWriter {
         self.backend.commit(writes)?;
         fail_point!("checkpoint::after_commit");
         self.record = record;
+        self.errors = errors;
         for (key, (kind, list)) in lists {
             self.lists.insert(key, list);
             self.kinds.insert(key, kind);
@@ -307,6 +317,17 @@ impl CheckpointWriter {
         let definition = Write::Delete(Space::Meta, layout::definition(relation.0));
         self.remove(relation, vec![definition])?;
         self.forgotten.insert(relation);
+        Ok(())
+    }
+
+    /// Forgets the error rows of a relation; durable on return.
+    pub(crate) fn forget_errors(&mut self, relation: String) -> Result<()> {
+        let mut errors = self.errors.clone();
+        let writes = errors.add(vec![ErrorChange::Forget(relation)])?;
+        if !writes.is_empty() {
+            self.backend.commit(writes)?;
+        }
+        self.errors = errors;
         Ok(())
     }
 

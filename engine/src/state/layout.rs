@@ -7,6 +7,7 @@
 //!          "b" relation fragment node table task      the blocks of one state table of one task, in order
 //!          "t" relation fragment task                 watermarks and offsets of a task
 //!          "k" relation                               prepared output of a sink, to be committed (again)
+//!          "e" number                                 rows that could not be computed
 //!   State  relation fragment node table task number   a block
 //!   Log    epoch position                             the table changes of one commit
 //! ```
@@ -97,6 +98,7 @@ pub(crate) const JOB: u8 = b'j';
 pub(crate) const BLOCKS: u8 = b'b';
 pub(crate) const TASK: u8 = b't';
 pub(crate) const COMMITTABLES: u8 = b'k';
+pub(crate) const ERRORS: u8 = b'e';
 
 pub(crate) fn definition(key: u64) -> Vec<u8> {
     of_relation(DEFINITION, RelationId(key))
@@ -111,6 +113,10 @@ pub(crate) fn task(relation: RelationId, fragment: u16, task: u16) -> Vec<u8> {
     key.extend_from_slice(&fragment.to_be_bytes());
     key.extend_from_slice(&task.to_be_bytes());
     key
+}
+
+pub(crate) fn errors(number: u64) -> Vec<u8> {
+    of_relation(ERRORS, RelationId(number))
 }
 
 pub(crate) fn committables(relation: RelationId) -> Vec<u8> {

@@ -7,6 +7,7 @@ use super::StateKind;
 use super::backend::{Space, StateBackend};
 use super::block;
 use super::checkpoint::read_block;
+use super::errors::StoredErrors;
 use super::layout::{
     self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord, damaged,
 };
@@ -25,6 +26,7 @@ pub(crate) struct Saved {
     pub(crate) jobs: BTreeMap<RelationId, JobRecord>,
     /// By relation, fragment and task.
     pub(crate) tasks: BTreeMap<(RelationId, u16, u16), TaskRecord>,
+    pub(crate) errors: StoredErrors,
 }
 
 impl Saved {
@@ -49,6 +51,7 @@ impl Saved {
             lists: BTreeMap::new(),
             jobs: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            errors: StoredErrors::load(&*backend)?,
         };
         backend.scan(Space::Meta, &[layout::BLOCKS], &mut |key, value| {
             let list = layout::decode(value, "a list of blocks")?;

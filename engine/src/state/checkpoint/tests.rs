@@ -67,7 +67,8 @@ impl Fixture {
         let record = TaskRecord::default();
         let nodes = vec![NodeDelta { node: 3, tables, delta }];
         let (relation, fragment, task, contents) = (RELATION, 0, 0, vec![]);
-        let deltas = vec![TaskDelta { relation, fragment, task, nodes, contents, record }];
+        let errors = vec![];
+        let deltas = vec![TaskDelta { relation, fragment, task, nodes, contents, record, errors }];
         let job = JobRecord { fingerprint: 1, tasks: vec![1] };
         Request {
             epoch: Epoch(self.epoch),
