@@ -12,6 +12,7 @@ use datafusion_expr::registry::FunctionRegistry;
 
 pub(crate) mod aggregate;
 mod arithmetic;
+pub(crate) mod only_row;
 pub(crate) mod semantics;
 mod text;
 mod time_format;
