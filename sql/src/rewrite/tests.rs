@@ -4,14 +4,14 @@ use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::rewrite_query;
+use super::{listed_columns, rewrite_query};
 
 fn rewritten(sql: &str) -> String {
     let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
     let Statement::Query(query) = &mut statement else {
         panic!("no query");
     };
-    match rewrite_query(query) {
+    match rewrite_query(query, &listed_columns) {
         Ok(_) => statement.to_string(),
         Err(error) => format!("{} {}", error.sqlstate, error.message),
     }
