@@ -12,6 +12,7 @@ use datafusion_expr::registry::FunctionRegistry;
 
 pub(crate) mod aggregate;
 mod arithmetic;
+mod date_arithmetic;
 pub(crate) mod only_row;
 pub(crate) mod semantics;
 mod text;
@@ -49,6 +50,8 @@ pub(crate) fn session_state(config: SessionConfig) -> SessionState {
         .with_optimizer_rules(rules::optimizer_rules())
         .with_type_planner(Arc::new(crate::types::Types))
         .build();
+    let dates = Arc::new(date_arithmetic::DateArithmetic);
+    state.register_expr_planner(dates).expect("a session takes every planner");
     register(&mut state).expect("an in-memory registry takes every function");
     state
 }
