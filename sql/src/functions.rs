@@ -8,14 +8,17 @@ use std::sync::Arc;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_common::config::Dialect;
+use datafusion_expr::planner::ExprPlanner;
 use datafusion_expr::registry::FunctionRegistry;
 
 pub(crate) mod aggregate;
 mod arithmetic;
+mod array_literal;
 mod date_arithmetic;
 pub(crate) mod only_row;
 pub(crate) mod semantics;
 mod text;
+pub(crate) mod text_forms;
 mod time_format;
 pub(crate) mod window;
 
@@ -50,8 +53,11 @@ pub(crate) fn session_state(config: SessionConfig) -> SessionState {
         .with_optimizer_rules(rules::optimizer_rules())
         .with_type_planner(Arc::new(crate::types::Types))
         .build();
-    let dates = Arc::new(date_arithmetic::DateArithmetic);
-    state.register_expr_planner(dates).expect("a session takes every planner");
+    let planners: [Arc<dyn ExprPlanner>; 2] =
+        [Arc::new(date_arithmetic::DateArithmetic), Arc::new(text_forms::LiteralOperands)];
+    for planner in planners {
+        state.register_expr_planner(planner).expect("a session takes every planner");
+    }
     register(&mut state).expect("an in-memory registry takes every function");
     state
 }

@@ -128,7 +128,6 @@ fn transactions() {
 }
 
 #[test]
-#[ignore = "bug: a text cast to bytea keeps its backslash"]
 fn bytea_literals() {
     with_client(|client, _server| async move {
         let row = client.query_one("SELECT '\\xdeadbeef'::bytea", &[]).await.unwrap();
