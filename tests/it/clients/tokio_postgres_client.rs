@@ -137,12 +137,28 @@ fn bytea_literals() {
 
 /// As in PostgreSQL.
 #[test]
-#[ignore = "bug: the statements before the one that fails stay"]
 fn statements_of_one_simple_query_are_one_transaction() {
     with_client(|client, _server| async move {
         let both = "INSERT INTO sale VALUES (3, 'x', 3); INSERT INTO sale VALUES (3, 'y', 1)";
         assert!(client.batch_execute(both).await.is_err());
         assert_eq!(column(&client, "SELECT count(*) FROM sale").await, ["0"]);
+        // COMMIT ends what came before it, BEGIN takes it in.
+        let parts = "INSERT INTO sale VALUES (4, 'a', 1); COMMIT; INSERT INTO sale VALUES (5, 'b', 1); SELECT 1 / 0";
+        assert!(client.batch_execute(parts).await.is_err());
+        assert_eq!(column(&client, "SELECT id FROM sale").await, ["4"]);
+        client.batch_execute("INSERT INTO sale VALUES (6, 'c', 1); BEGIN").await.unwrap();
+        client.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(column(&client, "SELECT id FROM sale").await, ["4"]);
+        let error = client.batch_execute("SELECT 1; SAVEPOINT s").await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::NO_ACTIVE_SQL_TRANSACTION));
+        // A view shows what the message has written before.
+        let written =
+            "INSERT INTO sale VALUES (7, 'd', 9); SELECT total FROM by_city WHERE city = 'd'";
+        assert_eq!(column(&client, written).await, ["9"]);
+        // A definition takes effect at once.
+        let defined = "CREATE TABLE kept (a INT); INSERT INTO kept VALUES (1); SELECT 1 / 0";
+        assert!(client.batch_execute(defined).await.is_err());
+        assert_eq!(column(&client, "SELECT count(*) FROM kept").await, ["0"]);
     });
 }
 
