@@ -83,7 +83,6 @@ fn types_in_binary() {
 
 /// The cast tells the type of the parameter.
 #[test]
-#[ignore = "bug: $1::boolean in a select list is described as text"]
 fn parameters_have_the_type_of_their_cast() {
     with_client(|client, _server| async move {
         let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(1_582_977_600);
@@ -96,6 +95,9 @@ fn parameters_have_the_type_of_their_cast() {
         assert_eq!((row.get::<_, bool>(0), row.get::<_, i16>(1)), (false, -3));
         assert_eq!((row.get::<_, &str>(2), row.get::<_, f64>(3)), ("ä", f64::INFINITY));
         assert_eq!((row.get::<_, SystemTime>(4), row.get::<_, Vec<u8>>(5)), (noon, bytes));
+        let types = client.prepare("SELECT $1::int[], $2::uuid, $3::numeric(5,2), $4::varchar(3)");
+        let wanted = [Type::INT4_ARRAY, Type::UUID, Type::NUMERIC, Type::VARCHAR];
+        assert_eq!(types.await.unwrap().params(), wanted);
     });
 }
 
