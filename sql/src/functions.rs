@@ -19,6 +19,7 @@ pub(crate) mod only_row;
 pub(crate) mod semantics;
 mod text;
 pub(crate) mod text_forms;
+pub(crate) mod ties;
 mod time_format;
 pub(crate) mod window;
 
@@ -67,7 +68,8 @@ fn register(state: &mut SessionState) -> datafusion_common::Result<()> {
     let scalars = window::all()
         .into_iter()
         .chain(arithmetic::ALL.map(arithmetic::Arithmetic::udf))
-        .chain([time_format::to_char(), time_format::date_format(), text::split_index()]);
+        .chain([time_format::to_char(), time_format::date_format(), text::split_index()])
+        .chain([ties::with_ties()]);
     for udf in scalars {
         state.register_udf(Arc::new(udf))?;
     }

@@ -27,6 +27,7 @@ mod projection;
 pub(crate) mod rules;
 mod scalar_subquery;
 mod set_operation;
+mod ties;
 mod top_n;
 mod window;
 

@@ -24,6 +24,7 @@ mod tests;
 pub(crate) use merged_columns::ColumnsOf;
 
 use crate::error::{Result, SqlError};
+use crate::functions::ties::WITH_TIES;
 use crate::parser::fold;
 
 /// What was found on the way.
@@ -158,13 +159,17 @@ fn fetch_as_limit(query: &mut Query) -> Result<()> {
     let Some(Fetch { with_ties, percent, quantity }) = query.fetch.take() else {
         return Ok(());
     };
-    if with_ties {
-        return Err(SqlError::unsupported("FETCH FIRST ... WITH TIES"));
-    }
     if percent {
         return Err(SqlError::unsupported("FETCH FIRST ... PERCENT"));
     }
-    let rows = quantity.unwrap_or_else(|| Expr::value(one()));
+    let mut rows = quantity.unwrap_or_else(|| Expr::value(one()));
+    if with_ties {
+        if query.order_by.is_none() {
+            let text = "WITH TIES cannot be specified without ORDER BY clause";
+            return Err(SqlError::new("42601", text));
+        }
+        rows = call(WITH_TIES, vec![rows]);
+    }
     query.limit_clause = Some(match query.limit_clause.take() {
         None => LimitClause::LimitOffset { limit: Some(rows), offset: None, limit_by: vec![] },
         Some(LimitClause::LimitOffset { limit: None, offset, limit_by }) => {

@@ -28,7 +28,7 @@ use datafusion_expr::{
     WindowFunctionDefinition, cast, lit,
 };
 
-use super::{check, grouping, lateral, scalar_subquery, set_operation};
+use super::{check, grouping, lateral, scalar_subquery, set_operation, ties};
 use crate::error::Result;
 use crate::functions::semantics::PostgresSemantics;
 
@@ -119,6 +119,7 @@ fn meant(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
             unnest.options = unnest.options.with_preserve_nulls(false);
             Ok(Transformed::yes(LogicalPlan::Unnest(unnest)))
         }
+        LogicalPlan::Limit(limit) => ties::expand(limit),
         LogicalPlan::Union(union) => float_columns(union),
         LogicalPlan::Aggregate(aggregate) => grouping::compute_keys(aggregate),
         LogicalPlan::Join(join) => Ok(match lateral::flatten(&join)? {

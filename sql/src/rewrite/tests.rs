@@ -60,8 +60,12 @@ fn fetch() {
         "SELECT a FROM t LIMIT 3 OFFSET 2 ROWS"
     );
     assert_eq!(
+        rewritten("SELECT a FROM t ORDER BY a FETCH FIRST 2 ROWS WITH TIES"),
+        "SELECT a FROM t ORDER BY a LIMIT __with_ties(2)"
+    );
+    assert_eq!(
         rewritten("SELECT a FROM t FETCH FIRST 2 ROWS WITH TIES"),
-        "0A000 FETCH FIRST ... WITH TIES is not supported yet"
+        "42601 WITH TIES cannot be specified without ORDER BY clause"
     );
 }
 
