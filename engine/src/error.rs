@@ -118,6 +118,19 @@ impl From<ArrowError> for EngineError {
     }
 }
 
+impl EngineError {
+    /// What went wrong, without the words of the layers that it came through.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Evaluation(error) => match error.find_root() {
+                DataFusionError::External(cause) => cause.to_string(),
+                _ => error.to_string(),
+            },
+            other => other.to_string(),
+        }
+    }
+}
+
 impl From<DataFusionError> for EngineError {
     fn from(error: DataFusionError) -> Self {
         Self::Evaluation(Arc::new(error))

@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::Statement;
 
 use crate::error::{Result, SqlError};
 use crate::functions::session_state;
-use crate::rewrite::rewrite_query;
+use crate::rewrite::{listed_columns, rewrite_query};
 
 /// A context with Millstream's functions and settings, and so many partitions.
 pub fn context(partitions: usize) -> SessionContext {
@@ -30,7 +30,7 @@ pub async fn plan(state: &SessionState, sql: &str) -> Result<LogicalPlan> {
     if let DfStatement::Statement(inner) = &mut statement
         && let Statement::Query(query) = inner.as_mut()
     {
-        rewrite_query(query)?;
+        rewrite_query(query, &listed_columns)?;
     }
     state.statement_to_plan(statement).await.map_err(failed)
 }

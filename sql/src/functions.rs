@@ -8,12 +8,18 @@ use std::sync::Arc;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_common::config::Dialect;
+use datafusion_expr::planner::ExprPlanner;
 use datafusion_expr::registry::FunctionRegistry;
 
 pub(crate) mod aggregate;
 mod arithmetic;
+mod array_literal;
+mod date_arithmetic;
+pub(crate) mod only_row;
 pub(crate) mod semantics;
 mod text;
+pub(crate) mod text_forms;
+pub(crate) mod ties;
 mod time_format;
 pub(crate) mod window;
 
@@ -48,6 +54,11 @@ pub(crate) fn session_state(config: SessionConfig) -> SessionState {
         .with_optimizer_rules(rules::optimizer_rules())
         .with_type_planner(Arc::new(crate::types::Types))
         .build();
+    let planners: [Arc<dyn ExprPlanner>; 2] =
+        [Arc::new(date_arithmetic::DateArithmetic), Arc::new(text_forms::LiteralOperands)];
+    for planner in planners {
+        state.register_expr_planner(planner).expect("a session takes every planner");
+    }
     register(&mut state).expect("an in-memory registry takes every function");
     state
 }
@@ -57,7 +68,8 @@ fn register(state: &mut SessionState) -> datafusion_common::Result<()> {
     let scalars = window::all()
         .into_iter()
         .chain(arithmetic::ALL.map(arithmetic::Arithmetic::udf))
-        .chain([time_format::to_char(), time_format::date_format(), text::split_index()]);
+        .chain([time_format::to_char(), time_format::date_format(), text::split_index()])
+        .chain([ties::with_ties()]);
     for udf in scalars {
         state.register_udf(Arc::new(udf))?;
     }

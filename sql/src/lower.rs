@@ -22,9 +22,12 @@ mod grouping;
 mod join;
 mod lateral;
 mod leaf;
+mod limited_subquery;
 mod projection;
 pub(crate) mod rules;
+mod scalar_subquery;
 mod set_operation;
+mod ties;
 mod top_n;
 mod window;
 

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use futures::Stream;
 
 use crate::error::Result;
@@ -85,8 +85,8 @@ pub enum CopyKind {
 /// What a prepared statement looks like before it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Description {
-    /// Types of `$1`, `$2`, ...
-    pub parameters: Vec<DataType>,
+    /// Types of `$1`, `$2`, ...; metadata `pg.type` as for columns.
+    pub parameters: Vec<FieldRef>,
     /// The result's columns; `None` when it gives no rows.
     pub columns: Option<SchemaRef>,
 }

@@ -61,6 +61,7 @@ pub(crate) fn parse(sql: &Arc<str>) -> Result<Vec<ParsedStatement>> {
         if part.is_empty() {
             continue;
         }
+        let reserved = tokens::reserved_table(&part, &text);
         let mut parser = Parser::new(&DIALECT)
             .with_recursion_limit(NESTING_MAX)
             .with_tokens_with_locations(part);
@@ -72,7 +73,14 @@ pub(crate) fn parse(sql: &Arc<str>) -> Result<Vec<ParsedStatement>> {
             }
             error
         };
-        let command = parse_command(&mut parser, emit).map_err(located)?;
+        let command = parse_command(&mut parser, emit).map_err(located);
+        let command = match (command, reserved) {
+            (Ok(_), Some(reserved)) => return Err(reserved),
+            (Err(error), Some(reserved)) if reserved.position < error.position => {
+                return Err(reserved);
+            }
+            (command, _) => command?,
+        };
         let rest = parser.peek_token();
         if rest.token != Token::EOF {
             let error = parser.expected::<()>("end of statement", rest);

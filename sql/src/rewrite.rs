@@ -1,5 +1,5 @@
 //! SQL that DataFusion does not plan (or plans wrongly), as SQL that it does: window table functions, Flink's group
-//! windows, FETCH FIRST, columns merged by USING in outer joins.
+//! windows, FETCH FIRST, columns merged by USING and NATURAL joins.
 //!
 //! A window table function becomes a derived table with all columns of its input, `window_start` and `window_end`
 //! (Flink's spelling with DESCRIPTOR also gives `window_time`). The work is on the syntax tree, before names are
@@ -8,8 +8,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Fetch, FunctionArg, FunctionArgExpr, GroupByExpr, LimitClause, Query, Select,
-    TableFactor, VisitMut, VisitorMut,
+    Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    GroupByExpr, Ident, LimitClause, ObjectName, ObjectNamePart, Query, Select, SetExpr,
+    TableFactor, VisitMut, VisitorMut, With,
 };
 
 mod exponent;
@@ -20,7 +21,11 @@ mod window_table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use merged_columns::ColumnsOf;
+
 use crate::error::{Result, SqlError};
+use crate::functions::ties::WITH_TIES;
+use crate::parser::fold;
 
 /// What was found on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,18 +34,51 @@ pub(crate) struct Markers {
     pub(crate) windows: usize,
 }
 
-/// Rewrites a query in place.
-pub(crate) fn rewrite_query(query: &mut Query) -> Result<Markers> {
-    let mut rewriter = Rewriter::default();
+/// Rewrites a query in place. `columns` tells what the tables of joins with USING have.
+pub(crate) fn rewrite_query(query: &mut Query, columns: &ColumnsOf<'_>) -> Result<Markers> {
+    let mut rewriter = Rewriter { markers: Markers::default(), columns, withs: Vec::new() };
     match query.visit(&mut rewriter) {
         ControlFlow::Continue(()) => Ok(rewriter.markers),
         ControlFlow::Break(error) => Err(*error),
     }
 }
 
-#[derive(Default)]
-struct Rewriter {
+/// For callers that know no tables: `t (a, b)` says its columns.
+pub(crate) fn listed_columns(table: &TableFactor, _withs: &[With]) -> Option<Vec<String>> {
+    let (TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. }) = table else {
+        return None;
+    };
+    let columns = alias.as_ref().map(|alias| &alias.columns)?;
+    let names = columns.iter().map(|column| fold(&column.name)).collect::<Vec<_>>();
+    (!names.is_empty()).then_some(names)
+}
+
+struct Rewriter<'a> {
     markers: Markers,
+    columns: &'a ColumnsOf<'a>,
+    /// The WITH clauses around, outermost first.
+    withs: Vec<With>,
+}
+
+impl Rewriter<'_> {
+    /// Joins with USING in the SELECTs of one query. Its ORDER BY is that of a single one.
+    fn merge_columns(&self, query: &mut Query) -> Result<()> {
+        let mut bodies = vec![(query.body.as_mut(), query.order_by.as_mut())];
+        while let Some((body, order_by)) = bodies.pop() {
+            match body {
+                SetExpr::Select(select) => {
+                    merged_columns::rewrite(select, order_by, self.columns, &self.withs)?;
+                }
+                SetExpr::SetOperation { left, right, .. } => {
+                    bodies.push((left.as_mut(), None));
+                    bodies.push((right.as_mut(), None));
+                }
+                // A nested query is visited by itself.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 fn flow(result: Result<()>) -> ControlFlow<Box<SqlError>> {
@@ -50,11 +88,19 @@ fn flow(result: Result<()>) -> ControlFlow<Box<SqlError>> {
     }
 }
 
-impl VisitorMut for Rewriter {
+impl VisitorMut for Rewriter<'_> {
     type Break = Box<SqlError>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        flow(fetch_as_limit(query))
+        self.withs.extend(query.with.clone());
+        flow(fetch_as_limit(query).and_then(|()| self.merge_columns(query)))
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        if query.with.is_some() {
+            self.withs.pop();
+        }
+        ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
@@ -62,9 +108,6 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
-        if let Err(error) = merged_columns::rewrite(select) {
-            return ControlFlow::Break(Box::new(error));
-        }
         if is_grouped(select) {
             match group_window::rewrite(select) {
                 Ok(found) => self.markers.windows += found,
@@ -116,13 +159,17 @@ fn fetch_as_limit(query: &mut Query) -> Result<()> {
     let Some(Fetch { with_ties, percent, quantity }) = query.fetch.take() else {
         return Ok(());
     };
-    if with_ties {
-        return Err(SqlError::unsupported("FETCH FIRST ... WITH TIES"));
-    }
     if percent {
         return Err(SqlError::unsupported("FETCH FIRST ... PERCENT"));
     }
-    let rows = quantity.unwrap_or_else(|| Expr::value(one()));
+    let mut rows = quantity.unwrap_or_else(|| Expr::value(one()));
+    if with_ties {
+        if query.order_by.is_none() {
+            let text = "WITH TIES cannot be specified without ORDER BY clause";
+            return Err(SqlError::new("42601", text));
+        }
+        rows = call(WITH_TIES, vec![rows]);
+    }
     query.limit_clause = Some(match query.limit_clause.take() {
         None => LimitClause::LimitOffset { limit: Some(rows), offset: None, limit_by: vec![] },
         Some(LimitClause::LimitOffset { limit: None, offset, limit_by }) => {
@@ -131,6 +178,25 @@ fn fetch_as_limit(query: &mut Query) -> Result<()> {
         Some(_) => return Err(SqlError::new("42601", "multiple LIMIT clauses not allowed")),
     });
     Ok(())
+}
+
+/// A call of a function.
+fn call(name: &str, args: Vec<Expr>) -> Expr {
+    let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
+    Expr::Function(Function {
+        name: ObjectName(vec![ObjectNamePart::Identifier(Ident::new(name))]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.into_iter().map(argument).collect(),
+            clauses: vec![],
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: vec![],
+    })
 }
 
 fn one() -> datafusion::sql::sqlparser::ast::Value {

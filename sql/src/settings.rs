@@ -24,6 +24,8 @@ enum Check {
     OneOf(&'static [&'static str]),
     /// A Boolean, or how far a write has to get.
     SynchronousCommit,
+    /// The default, and values that PostgreSQL has beside it.
+    Only(&'static [&'static str]),
 }
 
 /// A known setting.
@@ -63,7 +65,7 @@ static KNOWN: &[Known] = &[
         Check::Bool,
         "CREATE MATERIALIZED VIEW returns before its backfill ends.",
     ),
-    known("bytea_output", "hex", Check::OneOf(&["hex", "escape"]), "Output format of bytea."),
+    known("bytea_output", "hex", Check::Only(&["hex", "escape"]), "Output format of bytea."),
     reported("client_encoding", "UTF8", Check::Encoding, "Character set of the client."),
     known("client_min_messages", "notice", Check::Any, "Least severe message that is sent."),
     reported("DateStyle", "ISO, MDY", Check::DateStyle, "Format of dates and times."),
@@ -92,7 +94,7 @@ static KNOWN: &[Known] = &[
     reported(
         "IntervalStyle",
         "postgres",
-        Check::OneOf(&["postgres", "postgres_verbose", "sql_standard", "iso_8601"]),
+        Check::Only(&["postgres", "postgres_verbose", "sql_standard", "iso_8601"]),
         "Format of intervals.",
     ),
     reported("is_superuser", "on", Check::ReadOnly, "Whether the user may do everything."),
@@ -327,7 +329,10 @@ fn check(known: &Known, value: &str) -> Result<String> {
         }
         Check::Integer => value.trim().parse::<i64>().map(|n| n.to_string()).map_err(|_| bad()),
         Check::TimeZone => time_zone(value).ok_or_else(bad),
-        Check::DateStyle => date_style(value).ok_or_else(bad),
+        Check::DateStyle => {
+            let style = date_style(value).ok_or_else(bad)?;
+            if style.starts_with("ISO") { Ok(style) } else { Err(unsupported(known, &style)) }
+        }
         Check::Encoding => {
             let plain = value.trim_matches('\'').to_uppercase().replace(['-', '_'], "");
             match plain.as_str() {
@@ -345,6 +350,14 @@ fn check(known: &Known, value: &str) -> Result<String> {
             let lower = value.to_lowercase();
             values.contains(&lower.as_str()).then_some(lower).ok_or_else(bad)
         }
+        Check::Only(values) => {
+            let lower = value.to_lowercase();
+            match values.iter().find(|value| **value == lower) {
+                Some(found) if *found == known.default => Ok(lower),
+                Some(found) => Err(unsupported(known, found)),
+                None => Err(bad()),
+            }
+        }
         Check::ReadOnly if value == known.default => Ok(value.to_string()),
         Check::ReadOnly => {
             Err(SqlError::new("55P02", format!("parameter \"{}\" cannot be changed", known.name)))
@@ -359,6 +372,12 @@ fn boolean(value: &str) -> Option<&'static str> {
         "off" | "false" | "f" | "no" | "n" | "0" => Some("off"),
         _ => None,
     }
+}
+
+/// PostgreSQL would print values in another way from then on.
+fn unsupported(known: &Known, value: &str) -> SqlError {
+    SqlError::unsupported(format!("{} \"{value}\"", known.name))
+        .with_hint(format!("Only {} is written.", known.default))
 }
 
 /// A zone's name or offset, as given; `None` when it cannot be one.
@@ -406,8 +425,13 @@ mod tests {
     #[test]
     fn values_are_checked_and_normalised() {
         let mut settings = Settings::for_user("ann");
-        settings.set("datestyle", Some("German")).unwrap();
-        assert_eq!(settings.get("DateStyle").unwrap(), "German, MDY");
+        settings.set("datestyle", Some("iso, dmy")).unwrap();
+        assert_eq!(settings.get("DateStyle").unwrap(), "ISO, DMY");
+        assert_eq!(settings.set("datestyle", Some("German")).unwrap_err().sqlstate, "0A000");
+        assert_eq!(settings.set("datestyle", Some("x")).unwrap_err().sqlstate, "22023");
+        assert_eq!(settings.set("intervalstyle", Some("iso_8601")).unwrap_err().sqlstate, "0A000");
+        assert_eq!(settings.set("intervalstyle", Some("x")).unwrap_err().sqlstate, "22023");
+        assert_eq!(settings.set("intervalstyle", Some("Postgres")), Ok(SetEffect::Set));
         settings.set("background_ddl", Some("TRUE")).unwrap();
         assert!(settings.is_on("background_ddl"));
         assert_eq!(settings.set("background_ddl", Some("x")).unwrap_err().sqlstate, "22023");

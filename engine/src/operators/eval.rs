@@ -44,7 +44,7 @@ pub(crate) fn evaluate_all(
                         relation: ctx.job.to_string(),
                         operator: operator.to_string(),
                         position: expr.to_string(),
-                        message: error.to_string(),
+                        message: error.cause(),
                         row: batch.pretty_row(row),
                         weight: batch.weight(row),
                     });

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
 use millstream_sql::session::Statement;
 use millstream_sql::{Description, Outcome, SqlError, TransactionStatus};
 use pgwire::messages::data::{NoData, ParameterDescription};
@@ -250,16 +250,17 @@ fn no_portal(name: &str) -> SqlError {
 }
 
 /// What was declared wins; the rest is as the planner inferred it.
-fn parameters(declared: Vec<Option<PgType>>, inferred: Vec<DataType>) -> Vec<Parameter> {
+fn parameters(declared: Vec<Option<PgType>>, inferred: Vec<FieldRef>) -> Vec<Parameter> {
     let count = declared.len().max(inferred.len());
     let mut declared = declared.into_iter();
     let mut inferred = inferred.into_iter();
     let next = |_| {
         let (declared, inferred) = (declared.next().flatten(), inferred.next());
         let pg_type = declared
-            .or_else(|| inferred.as_ref().map(PgType::from_arrow))
+            .or_else(|| inferred.as_ref().map(|field| PgType::from_field(field)))
             .unwrap_or_else(PgType::text);
-        let data_type = inferred.unwrap_or_else(|| pg_type.arrow_type());
+        let data_type =
+            inferred.map_or_else(|| pg_type.arrow_type(), |field| field.data_type().clone());
         Parameter { pg_type, data_type }
     };
     (0..count).map(next).collect()

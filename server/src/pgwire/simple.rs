@@ -1,6 +1,7 @@
 //! The simple query protocol: a string of statements, run and answered one after the other.
 //!
-//! Each statement outside BEGIN commits on its own, and an error skips the rest of the string.
+//! Several statements in one string are one transaction, unless they say otherwise themselves: an error skips the rest
+//! and undoes what came before. Definitions take effect at once, with what came before them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,9 +24,17 @@ impl Connection {
         if statements.is_empty() {
             self.output.put(&EmptyQueryResponse::new());
         }
+        let together = statements.len() > 1;
         for statement in &statements {
-            self.simple_statement(statement).await?;
+            if together {
+                self.session.begin_implicit();
+            }
+            if let Err(failure) = self.simple_statement(statement).await {
+                self.session.abort_implicit();
+                return Err(failure);
+            }
         }
+        self.session.end_implicit()?;
         Ok(())
     }
 

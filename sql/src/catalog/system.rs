@@ -17,6 +17,7 @@ mod information_schema;
 mod millstream;
 pub(crate) mod oids;
 mod pg_catalog;
+mod pg_empty;
 mod pg_relations;
 
 pub(crate) use build::{Column, Kind, Rows};
@@ -80,76 +81,22 @@ pub(crate) fn is_system_schema(name: &str) -> bool {
 
 /// All system relations.
 pub(crate) fn tables() -> impl Iterator<Item = &'static SystemTable> {
-    let all =
-        [millstream::TABLES, pg_catalog::TABLES, pg_relations::TABLES, information_schema::TABLES];
+    let all = [
+        millstream::TABLES,
+        pg_catalog::TABLES,
+        pg_relations::TABLES,
+        pg_empty::TABLES,
+        information_schema::TABLES,
+    ];
     all.into_iter().flatten()
 }
 
-/// Relations of `pg_catalog` that are always empty here: they describe what we do not have. A query that joins one has no
-/// rows, whatever else it says.
-const ALWAYS_EMPTY: &[&str] = &[
-    "pg_aggregate",
-    "pg_amop",
-    "pg_amproc",
-    "pg_auth_members",
-    "pg_cast",
-    "pg_conversion",
-    "pg_cursors",
-    "pg_db_role_setting",
-    "pg_default_acl",
-    "pg_depend",
-    "pg_description",
-    "pg_enum",
-    "pg_event_trigger",
-    "pg_extension",
-    "pg_foreign_data_wrapper",
-    "pg_foreign_server",
-    "pg_foreign_table",
-    "pg_inherits",
-    "pg_largeobject",
-    "pg_largeobject_metadata",
-    "pg_locks",
-    "pg_opclass",
-    "pg_operator",
-    "pg_opfamily",
-    "pg_parameter_acl",
-    "pg_partitioned_table",
-    "pg_policy",
-    "pg_prepared_statements",
-    "pg_prepared_xacts",
-    "pg_proc",
-    "pg_publication",
-    "pg_publication_namespace",
-    "pg_publication_rel",
-    "pg_range",
-    "pg_replication_slots",
-    "pg_rewrite",
-    "pg_seclabel",
-    "pg_sequence",
-    "pg_sequences",
-    "pg_shdepend",
-    "pg_shdescription",
-    "pg_shseclabel",
-    "pg_statistic",
-    "pg_statistic_ext",
-    "pg_stats",
-    "pg_subscription",
-    "pg_subscription_rel",
-    "pg_transform",
-    "pg_trigger",
-    "pg_ts_config",
-    "pg_ts_dict",
-    "pg_ts_parser",
-    "pg_ts_template",
-    "pg_user_mapping",
-    "pg_user_mappings",
-];
-
-/// Whether a name is one of [`ALWAYS_EMPTY`].
+/// Whether a name is that of a relation that never has a row.
 pub(crate) fn is_always_empty(parts: &[String]) -> bool {
+    let is_empty = |name: &str| pg_empty::TABLES.iter().any(|table| table.name == name);
     match parts {
-        [name] => ALWAYS_EMPTY.contains(&name.as_str()),
-        [schema, name] => schema == "pg_catalog" && ALWAYS_EMPTY.contains(&name.as_str()),
+        [name] => is_empty(name),
+        [schema, name] => schema == "pg_catalog" && is_empty(name),
         _ => false,
     }
 }

@@ -205,6 +205,9 @@ fn from_cast(message: &str) -> SqlError {
         return SqlError::new("22003", format!("{name} out of range"));
     }
     match (value, name) {
+        (Some(value), Some("date" | "timestamp" | "time")) if has_shape_of_time(value) => {
+            SqlError::new("22008", format!("date/time field value out of range: \"{value}\""))
+        }
         (Some(value), Some(name @ ("date" | "timestamp" | "time" | "interval"))) => {
             SqlError::new("22007", format!("invalid input syntax for type {name}: \"{value}\""))
         }
@@ -212,6 +215,21 @@ fn from_cast(message: &str) -> SqlError {
             SqlError::new("22P02", format!("invalid input syntax for type {name}: \"{value}\""))
         }
         _ => SqlError::new("22P02", lower_first(&tidy(message))),
+    }
+}
+
+/// Whether a text is a date or time but for the size of its numbers: `2021-02-30`, `25:00:00`.
+fn has_shape_of_time(text: &str) -> bool {
+    let numbers = |text: &str, separator: char, least: usize| {
+        let parts = text.split(separator).collect::<Vec<_>>();
+        let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        (least..=3).contains(&parts.len()) && parts.iter().all(is_number)
+    };
+    let is_time = |text: &str| numbers(text.split('.').next().unwrap_or(text), ':', 2);
+    let text = text.trim();
+    match text.split_once([' ', 'T']) {
+        Some((date, time)) => numbers(date, '-', 3) && is_time(time),
+        None => numbers(text, '-', 3) || is_time(text),
     }
 }
 
@@ -381,5 +399,19 @@ mod tests {
         let error = from_cast("Cannot cast string 'abc' to value of Int32 type");
         assert_eq!(error.sqlstate, "22P02");
         assert_eq!(error.message, "invalid input syntax for type integer: \"abc\"");
+    }
+
+    #[test]
+    fn numbers_of_a_date_can_be_out_of_range() {
+        let of = |text: &str| {
+            from_cast(&format!("Cannot cast string '{text}' to value of Date32 type")).sqlstate
+        };
+        for out_of_range in ["2021-02-30", "2021-13-01 10:00", "25:00:00", "2021-01-01T10:99:00.5"]
+        {
+            assert_eq!(of(out_of_range), "22008", "{out_of_range}");
+        }
+        for wrong in ["notadate", "2021-02", "2021-02-x", "", "12"] {
+            assert_eq!(of(wrong), "22007", "{wrong}");
+        }
     }
 }

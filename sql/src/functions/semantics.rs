@@ -3,6 +3,7 @@
 //! - integers: `+`, `-`, `*` fail on overflow instead of wrapping
 //! - floats: division by zero fails; `round` and casts to integers round half to even
 //! - numerics: division keeps at least 16 digits after the point; casts to integers round half away from zero
+//! - text and `bytea` or arrays: casts read and write PostgreSQL's text forms
 //! - a numeric beside a float is taken as a float (DataFusion would compare both as decimals, which cannot hold all floats)
 //!
 //! It is an analyzer rule before type coercion, over the types that the user's operands have.
@@ -18,6 +19,7 @@ use datafusion_expr::expr_rewriter::FunctionRewrite;
 use datafusion_expr::{Expr, ExprSchemable, Operator, ScalarUDF};
 
 use super::arithmetic::Arithmetic;
+use super::text_forms::{self, has_text_form, is_text};
 
 /// The rewrite; see the module's text.
 #[derive(Debug)]
@@ -32,10 +34,22 @@ impl PostgresSemantics {
 
     fn cast(&self, cast: &Cast, schema: &DFSchema) -> Option<Expr> {
         let to = cast.field.data_type();
+        let argument = cast.expr.as_ref().clone();
+        if let Ok(from) = argument.get_type(schema) {
+            if is_text(&from) && has_text_form(to) {
+                return Some(from_text(argument, to));
+            }
+            if is_text(to) && has_text_form(&from) {
+                let text = call_udf(text_forms::writer(), vec![argument]);
+                return Some(Expr::Cast(Cast::new_from_field(
+                    Box::new(text),
+                    Arc::clone(&cast.field),
+                )));
+            }
+        }
         if !to.is_integer() {
             return None;
         }
-        let argument = cast.expr.as_ref().clone();
         let rounded = match argument.get_type(schema).ok()? {
             from if from.is_floating() => call(Arithmetic::RoundEven, vec![argument]),
             from if from.is_decimal() => Expr::ScalarFunction(ScalarFunction::new_udf(
@@ -166,6 +180,14 @@ fn operator(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
     Some(call(function, vec![binary.left.as_ref().clone(), binary.right.as_ref().clone()]))
 }
 
+fn from_text(text: Expr, target: &DataType) -> Expr {
+    call_udf(text_forms::reader(target), vec![text])
+}
+
+fn call_udf(function: ScalarUDF, args: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), args))
+}
+
 fn call(function: Arithmetic, args: Vec<Expr>) -> Expr {
-    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function.udf()), args))
+    call_udf(function.udf(), args)
 }

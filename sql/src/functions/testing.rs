@@ -41,7 +41,7 @@ fn run_in(sql: &str, dialect: Dialect) -> String {
 pub(crate) fn run_rewritten(sql: &str) -> String {
     let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
     if let Statement::Query(query) = &mut statement
-        && let Err(error) = crate::rewrite::rewrite_query(query)
+        && let Err(error) = crate::rewrite::rewrite_query(query, &crate::rewrite::listed_columns)
     {
         return format!("error: {error}");
     }

@@ -6,6 +6,7 @@ use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{Expr, ExprSchemable, Filter, LogicalPlan, Volatility};
 
 use crate::error::{Result, SqlError};
+use crate::functions::ties::WITH_TIES;
 
 /// Refuses `now()`, `random()` and the like, by name.
 pub(super) fn refuse_changing_functions(plan: &LogicalPlan) -> Result<()> {
@@ -15,6 +16,7 @@ pub(super) fn refuse_changing_functions(plan: &LogicalPlan) -> Result<()> {
             expr.apply(|part| {
                 if let Expr::ScalarFunction(function) = part
                     && function.func.signature().volatility != Volatility::Immutable
+                    && function.func.name() != WITH_TIES
                 {
                     let volatility = function.func.signature().volatility;
                     found = Some((function.func.name().to_string(), volatility));

@@ -6,6 +6,7 @@
 //! - ties in `row_number` and in ORDER BY ... LIMIT are broken by all columns: the engine does so by itself, one-shot
 //!   plans get them as further sort keys. So a view and a one-shot query choose the same rows.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
@@ -27,7 +28,7 @@ use datafusion_expr::{
     WindowFunctionDefinition, cast, lit,
 };
 
-use super::{check, grouping, lateral, set_operation};
+use super::{check, grouping, lateral, scalar_subquery, set_operation, ties};
 use crate::error::Result;
 use crate::functions::semantics::PostgresSemantics;
 
@@ -96,27 +97,36 @@ impl AnalyzerRule for Meaning {
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> DataFusionResult<LogicalPlan> {
         check::refuse_partial_not_in(&plan)?;
-        let plan = plan.transform_up_with_subqueries(|plan| match plan {
-            LogicalPlan::Distinct(Distinct::On(distinct)) => {
-                first_of_group(distinct).map(Transformed::yes)
-            }
-            LogicalPlan::Unnest(mut unnest) => {
-                unnest.options = unnest.options.with_preserve_nulls(false);
-                Ok(Transformed::yes(LogicalPlan::Unnest(unnest)))
-            }
-            LogicalPlan::Union(union) => float_columns(union),
-            LogicalPlan::Aggregate(aggregate) => grouping::compute_keys(aggregate),
-            LogicalPlan::Join(join) => Ok(match lateral::flatten(&join)? {
-                Some(flat) => Transformed::yes(flat),
-                None => Transformed::no(LogicalPlan::Join(join)),
-            }),
-            other => Ok(Transformed::no(other)),
+        let numbers = Cell::new(0);
+        let plan = plan.transform_up_with_subqueries(|plan| {
+            scalar_subquery::rewrite(plan, &numbers)?.transform_data(meant)
         })?;
         if self.streaming {
             set_operation::to_nodes(plan.data)
         } else {
             set_operation::to_numbered(plan.data)
         }
+    }
+}
+
+/// One node with PostgreSQL's meaning.
+fn meant(plan: LogicalPlan) -> DataFusionResult<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Distinct(Distinct::On(distinct)) => {
+            first_of_group(distinct).map(Transformed::yes)
+        }
+        LogicalPlan::Unnest(mut unnest) => {
+            unnest.options = unnest.options.with_preserve_nulls(false);
+            Ok(Transformed::yes(LogicalPlan::Unnest(unnest)))
+        }
+        LogicalPlan::Limit(limit) => ties::expand(limit),
+        LogicalPlan::Union(union) => float_columns(union),
+        LogicalPlan::Aggregate(aggregate) => grouping::compute_keys(aggregate),
+        LogicalPlan::Join(join) => Ok(match lateral::flatten(&join)? {
+            Some(flat) => Transformed::yes(flat),
+            None => Transformed::no(LogicalPlan::Join(join)),
+        }),
+        other => Ok(Transformed::no(other)),
     }
 }
 

@@ -8,7 +8,7 @@ use datafusion::datasource::empty::EmptyTable;
 use datafusion::execution::session_state::SessionState;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as DfStatement;
-use datafusion::sql::sqlparser::ast::Statement;
+use datafusion::sql::sqlparser::ast::{Statement, TableFactor, With};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion_common::TableReference;
@@ -111,7 +111,13 @@ fn context() -> SessionContext {
 async fn logical_plan(state: &SessionState, sql: &str) -> Result<LogicalPlan, SqlError> {
     let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
     if let Statement::Query(query) = &mut statement {
-        rewrite_query(query)?;
+        let columns = |table: &TableFactor, _: &[With]| {
+            let TableFactor::Table { name, .. } = table else { return None };
+            let name = name.to_string();
+            let found = relations().into_iter().find(|(known, ..)| *known == name)?;
+            Some(found.1.fields().iter().map(|field| field.name().clone()).collect())
+        };
+        rewrite_query(query, &columns)?;
     }
     let statement = DfStatement::Statement(Box::new(statement));
     Ok(state.statement_to_plan(statement).await?)

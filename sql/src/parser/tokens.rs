@@ -67,6 +67,44 @@ pub(super) fn preprocess(
     Ok((kept, emit))
 }
 
+/// Words that no table can have as its name without quotes, and that no expression begins with.
+const RESERVED: [&str; 20] = [
+    "AND",
+    "AS",
+    "ELSE",
+    "END",
+    "EXCEPT",
+    "FETCH",
+    "FROM",
+    "GROUP",
+    "HAVING",
+    "INTERSECT",
+    "LIMIT",
+    "OFFSET",
+    "ON",
+    "OR",
+    "ORDER",
+    "RETURNING",
+    "THEN",
+    "UNION",
+    "USING",
+    "WHERE",
+];
+
+/// The error of a reserved word in the place of a table's name: sqlparser takes any word after FROM for one.
+pub(super) fn reserved_table(tokens: &[TokenWithSpan], text: &TextMap<'_>) -> Option<SqlError> {
+    for pair in tokens.windows(2) {
+        let [before, word] = pair else { continue };
+        let opens = is_word(before, "FROM") || is_word(before, "JOIN");
+        if opens && let Some(found) = RESERVED.iter().find(|reserved| is_word(word, reserved)) {
+            let error = SqlError::new("42601", format!("syntax error at or near \"{found}\""));
+            let position = text.position(word.span.start.line, word.span.start.column);
+            return Some(SqlError { position, ..error });
+        }
+    }
+    None
+}
+
 /// Ends the query of a CREATE by a semicolon where its options begin: in `FROM t WITH (...)` sqlparser would take them
 /// for the hints of another dialect.
 fn end_query_before_options(tokens: &mut Vec<TokenWithSpan>) {

@@ -21,7 +21,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::planner::{ParserOptions, PlannerContext, SqlToRel};
-use datafusion::sql::sqlparser::ast::{self, Query};
+use datafusion::sql::sqlparser::ast::{self, Cte, Query, SetExpr, TableFactor, With};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
 use parking_lot::Mutex;
 
 use super::reads::Reads;
@@ -100,11 +102,29 @@ impl Planner {
     ) -> Result<(LogicalPlan, Markers)> {
         let mut query = query.clone();
         pg_surface::rewrite(&mut query, &self.system.settings)?;
-        let markers = rewrite::rewrite_query(&mut query)?;
+        let columns = |table: &TableFactor, withs: &[With]| self.columns_of(table, withs);
+        let markers = rewrite::rewrite_query(&mut query, &columns)?;
         names::name_columns(&mut query);
         let statement = ast::Statement::Query(Box::new(query));
         let plan = self.plan_statement(statement, parameters, text)?;
         Ok((plan, markers))
+    }
+
+    /// The columns of a table in FROM, under the WITH clauses around it, as far as it can be planned by itself.
+    pub(crate) fn columns_of(&self, table: &TableFactor, withs: &[With]) -> Option<Vec<String>> {
+        let mut parsed = Parser::parse_sql(&PostgreSqlDialect {}, "SELECT * FROM t").ok()?;
+        let Some(ast::Statement::Query(mut query)) = parsed.pop() else { return None };
+        let SetExpr::Select(select) = query.body.as_mut() else { return None };
+        select.from.first_mut()?.relation = table.clone();
+        query.with = withs.iter().cloned().reduce(|mut outer, inner| {
+            let hidden = |cte: &Cte| inner.cte_tables.iter().any(|new| new.alias == cte.alias);
+            outer.cte_tables.retain(|cte| !hidden(cte));
+            outer.recursive |= inner.recursive;
+            outer.cte_tables.extend(inner.cte_tables);
+            outer
+        });
+        let (plan, _) = self.plan_query(&query, &[], "").ok()?;
+        Some(plan.schema().fields().iter().map(|field| field.name().clone()).collect())
     }
 
     /// Plans a statement as it is.

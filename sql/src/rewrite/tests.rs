@@ -4,14 +4,14 @@ use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::rewrite_query;
+use super::{listed_columns, rewrite_query};
 
 fn rewritten(sql: &str) -> String {
     let mut statement = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap().remove(0);
     let Statement::Query(query) = &mut statement else {
         panic!("no query");
     };
-    match rewrite_query(query) {
+    match rewrite_query(query, &listed_columns) {
         Ok(_) => statement.to_string(),
         Err(error) => format!("{} {}", error.sqlstate, error.message),
     }
@@ -92,8 +92,12 @@ fn fetch() {
         "SELECT a FROM t LIMIT 3 OFFSET 2 ROWS"
     );
     assert_eq!(
+        rewritten("SELECT a FROM t ORDER BY a FETCH FIRST 2 ROWS WITH TIES"),
+        "SELECT a FROM t ORDER BY a LIMIT __with_ties(2)"
+    );
+    assert_eq!(
         rewritten("SELECT a FROM t FETCH FIRST 2 ROWS WITH TIES"),
-        "0A000 FETCH FIRST ... WITH TIES is not supported yet"
+        "42601 WITH TIES cannot be specified without ORDER BY clause"
     );
 }
 

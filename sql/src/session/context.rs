@@ -14,7 +14,7 @@ use millstream_engine::{ChangeBatch, Committed, OnConflict, TableChange};
 use super::transaction::net_changes;
 use super::{Run, Session};
 use crate::catalog::system::{EngineHandle, SystemContext};
-use crate::catalog::{Catalog, Relation};
+use crate::catalog::{Catalog, Detail, Relation};
 use crate::error::{Result, SqlError};
 use crate::outcome::{Notice, Outcome};
 use crate::query::{Contents, Planner, PlannerInput, run};
@@ -199,12 +199,66 @@ impl Session {
         Ok(())
     }
 
+    /// Makes the statements up to [`Session::end_implicit`] one transaction, unless one is open: PostgreSQL runs the
+    /// statements of one simple query so.
+    ///
+    /// What cannot be held back ends it early, with what came before committed: definitions, FLUSH, and queries that
+    /// read a materialized view, which would not show what the transaction has written.
+    pub fn begin_implicit(&mut self) {
+        if !self.transaction.is_open() {
+            let read_only = self.settings.is_on("default_transaction_read_only");
+            self.transaction.begin_implicit(&self.settings, read_only);
+        }
+    }
+
+    /// Commits the implicit transaction, if there is one.
+    ///
+    /// # Errors
+    /// 23505, 23502, 40001.
+    pub fn end_implicit(&mut self) -> Result<()> {
+        if !self.transaction.is_implicit() {
+            return Ok(());
+        }
+        self.cursors.retain(|_, cursor| cursor.hold);
+        let changes = self.transaction.commit(&mut self.settings)?;
+        if !changes.is_empty() {
+            self.commit(changes)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the implicit transaction, if there is one, without its changes.
+    pub fn abort_implicit(&mut self) {
+        if self.transaction.is_implicit() {
+            self.cursors.retain(|_, cursor| cursor.hold);
+            self.transaction.roll_back(&mut self.settings);
+        }
+    }
+
+    /// Commits the implicit transaction if a query reads a materialized view.
+    ///
+    /// # Errors
+    /// As for [`Session::end_implicit`].
+    pub(crate) fn show_writes(&mut self, planner: &Planner) -> Result<()> {
+        if !self.transaction.is_implicit() || !self.transaction.has_changes() {
+            return Ok(());
+        }
+        let catalog = self.db.catalog();
+        let read = planner.reads.stored();
+        let is_view = |relation: &Relation| matches!(relation.detail, Detail::MaterializedView);
+        match catalog.relations().any(|relation| is_view(relation) && read.contains(&relation.id)) {
+            true => self.end_implicit(),
+            false => Ok(()),
+        }
+    }
+
     /// Definitions take effect at once, so they cannot be undone with a transaction's changes.
     ///
     /// # Errors
     /// 25001 when changes are waiting for COMMIT.
     pub(crate) fn check_outside_changes(&mut self, what: &str) -> Result<()> {
         self.check_writable(what)?;
+        self.end_implicit()?;
         if self.transaction.is_open() {
             self.notice(Notice {
                 severity: "WARNING",

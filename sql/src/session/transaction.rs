@@ -41,6 +41,8 @@ struct Active {
     savepoints: Vec<(String, usize)>,
     failed: FailureFlag,
     read_only: bool,
+    /// Opened by a message of several statements, not by BEGIN: it ends with the message.
+    implicit: bool,
     /// Keys of tables that were inserted into.
     keys: HashMap<RelationId, KeySet>,
     /// Settings as they were: ROLLBACK undoes SET.
@@ -53,6 +55,7 @@ impl Transaction {
     pub(crate) fn status(&self) -> TransactionStatus {
         match &self.active {
             None => TransactionStatus::Idle,
+            Some(active) if active.implicit => TransactionStatus::Idle,
             Some(active) if active.failed.is_raised() => TransactionStatus::Failed,
             Some(_) => TransactionStatus::Active,
         }
@@ -60,6 +63,23 @@ impl Transaction {
 
     pub(crate) fn is_open(&self) -> bool {
         self.active.is_some()
+    }
+
+    /// Whether the open transaction ends with the client's message.
+    pub(crate) fn is_implicit(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.implicit)
+    }
+
+    /// BEGIN in the middle of a message: what the message has done so far is part of the transaction.
+    pub(crate) fn make_explicit(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.implicit = false;
+        }
+    }
+
+    /// Whether there is anything to commit.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| !active.log.is_empty())
     }
 
     pub(crate) fn is_failed(&self) -> bool {
@@ -89,11 +109,21 @@ impl Transaction {
     }
 
     pub(crate) fn begin(&mut self, settings: &Settings, read_only: bool) {
+        self.open_new(settings, read_only, false);
+    }
+
+    /// Opens a transaction that ends with the client's message.
+    pub(crate) fn begin_implicit(&mut self, settings: &Settings, read_only: bool) {
+        self.open_new(settings, read_only, true);
+    }
+
+    fn open_new(&mut self, settings: &Settings, read_only: bool, implicit: bool) {
         self.active = Some(Active {
             log: Vec::new(),
             savepoints: Vec::new(),
             failed: FailureFlag::default(),
             read_only,
+            implicit,
             keys: HashMap::new(),
             settings: settings.clone(),
             local: BTreeMap::new(),
@@ -207,7 +237,7 @@ impl Transaction {
     }
 
     fn open(&mut self, what: &str) -> Result<&mut Active> {
-        self.active.as_mut().ok_or_else(|| {
+        self.active.as_mut().filter(|active| !active.implicit).ok_or_else(|| {
             SqlError::new("25P01", format!("{what} can only be used in transaction blocks"))
         })
     }

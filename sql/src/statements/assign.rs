@@ -12,6 +12,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::sql::sqlparser::ast::{Expr, UnaryOperator, Value};
 
 use crate::error::{Result, SqlError};
+use crate::functions::text_forms::{self, has_text_form, is_text};
 use crate::types::{length_max, pg_type_name, type_name};
 
 /// Whether an expression is a literal without a type: a quoted text, NULL or a parameter.
@@ -104,6 +105,10 @@ pub(crate) fn conform(batch: &RecordBatch, schema: &SchemaRef, table: &str) -> R
 pub(crate) fn convert(column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     let column = if column.data_type() == field.data_type() {
         Arc::clone(column)
+    } else if is_text(column.data_type()) && has_text_form(field.data_type()) {
+        text_forms::read(column, field.data_type())?
+    } else if has_text_form(column.data_type()) && is_text(field.data_type()) {
+        text_forms::write(column)?
     } else {
         let options = CastOptions { safe: false, ..CastOptions::default() };
         cast_with_options(column, field.data_type(), &options)?

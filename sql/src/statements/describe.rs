@@ -1,5 +1,6 @@
 //! What a statement looks like before it runs: parameter types and result columns.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -13,6 +14,7 @@ use crate::parser::{Command, Emit, StreamQuery, SubscribeTarget};
 use crate::query::run::{analyzed_schema, display_schema};
 use crate::query::stream_plan::plan_stream;
 use crate::session::{Session, Statement};
+use crate::types::{arrow_type, with_pg_type};
 
 pub(super) async fn run(
     session: &mut Session,
@@ -20,14 +22,27 @@ pub(super) async fn run(
     given: &[Option<DataType>],
 ) -> Result<Description> {
     let text: &str = &statement.source;
-    let fields: Vec<Option<FieldRef>> = given
+    let mut fields: Vec<Option<FieldRef>> = given
         .iter()
         .map(|given| {
             let given = given.clone()?;
             Some(Arc::new(Field::new("", given, true)) as FieldRef)
         })
         .collect();
-    let describer = Describer { session, text, given, fields };
+    let mut named = Vec::new();
+    match statement.command.as_ref() {
+        Command::Query(query) => cast_parameters(&query.query, &mut named),
+        Command::Sql(statement) => cast_parameters(statement, &mut named),
+        _ => {}
+    }
+    fields.resize(fields.len().max(named.len()), None);
+    for (field, named) in fields.iter_mut().zip(&named) {
+        // The planner takes a field with metadata for another type than one without.
+        let plain =
+            |named: &FieldRef| Arc::new(named.as_ref().clone().with_metadata(HashMap::new()));
+        *field = field.take().or_else(|| named.as_ref().map(plain));
+    }
+    let describer = Describer { session, text, given, fields, named };
     describer.command(&statement.command).await
 }
 
@@ -35,6 +50,8 @@ struct Describer<'a> {
     session: &'a mut Session,
     text: &'a str,
     given: &'a [Option<DataType>],
+    /// Types of parameters that are cast, with their Postgres names.
+    named: Vec<Option<FieldRef>>,
     fields: Vec<Option<FieldRef>>,
 }
 
@@ -186,15 +203,19 @@ impl Describer<'_> {
     }
 
     /// The types of `$1`, `$2`...: as given, else as inferred, else text.
-    fn parameters(&self, plan: &LogicalPlan) -> Result<Vec<DataType>> {
-        let inferred = plan.get_parameter_types()?;
+    fn parameters(&self, plan: &LogicalPlan) -> Result<Vec<FieldRef>> {
+        let inferred = plan.get_parameter_fields()?;
         let number = |name: &String| name.trim_start_matches('$').parse::<usize>().unwrap_or(0);
         let most = inferred.keys().map(number).max().unwrap_or(0).max(self.given.len());
         let mut types = Vec::with_capacity(most);
         for at in 1..=most {
             let given = self.given.get(at - 1).cloned().flatten();
+            let given = given.map(|given| Arc::new(Field::new("", given, true)) as FieldRef);
+            let cast = self.named.get(at - 1).cloned().flatten();
             let found = inferred.get(&format!("${at}")).cloned().flatten();
-            types.push(given.or(found).filter(|t| !t.is_null()).unwrap_or(DataType::Utf8View));
+            let known = given.or(cast).or(found).filter(|field| !field.data_type().is_null());
+            let text = || Arc::new(Field::new("", DataType::Utf8View, true));
+            types.push(known.unwrap_or_else(text));
         }
         Ok(types)
     }
@@ -212,6 +233,27 @@ fn table_name(table: &ast::TableWithJoins) -> Option<(&ast::ObjectName, Option<I
         _ => None,
     }
 }
+
+/// `$1::int` says what `$1` is, at its first cast.
+fn cast_parameters(statement: &impl ast::Visit, types: &mut Vec<Option<FieldRef>>) {
+    let _ = ast::visit_expressions(statement, |expr: &Expr| {
+        if let Expr::Cast { expr, data_type, array: false, .. } = expr
+            && let Expr::Value(value) = expr.as_ref()
+            && let Value::Placeholder(name) = &value.value
+            && let Some(place) = name.trim_start_matches('$').parse::<usize>().ok()
+            && (1..=PARAMETERS_MAX).contains(&place)
+            && let Ok((arrow, name)) = arrow_type(data_type)
+        {
+            types.resize(types.len().max(place), None);
+            let field = with_pg_type(Field::new("", arrow, true), name);
+            types[place - 1].get_or_insert_with(|| Arc::new(field));
+        }
+        std::ops::ControlFlow::<()>::Continue(())
+    });
+}
+
+/// As many as the protocol can count.
+const PARAMETERS_MAX: usize = 65_535;
 
 fn mentions_parameters(statement: &ast::Statement) -> bool {
     let found = ast::visit_expressions(statement, |expr: &Expr| match expr {

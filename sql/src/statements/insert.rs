@@ -218,7 +218,8 @@ pub(super) async fn plan(
         return default_row(planner, relation);
     };
     planner.add_files(source, text).await?;
-    crate::rewrite::rewrite_query(source)?;
+    let columns = |table: &ast::TableFactor, withs: &[ast::With]| planner.columns_of(table, withs);
+    crate::rewrite::rewrite_query(source, &columns)?;
     replace_default_words(source, relation, &insert.columns)?;
     check_width(&insert, relation)?;
     let is_values = matches!(

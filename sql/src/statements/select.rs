@@ -17,6 +17,7 @@ pub(super) async fn run(
     }
     let mut planner = session.planner();
     let plan = plan(&mut planner, query, run).await?;
+    session.show_writes(&planner)?;
     session.start_query(&planner, plan, run, "SELECT").await
 }
 

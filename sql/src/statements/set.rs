@@ -75,6 +75,7 @@ pub(super) fn reset(session: &mut Session, name: Option<&str>) -> Result<Outcome
 pub(super) fn discard(session: &mut Session, what: &DiscardObject) -> Result<Outcome> {
     let tag = format!("DISCARD {what}").to_uppercase();
     if *what == DiscardObject::ALL {
+        session.end_implicit()?;
         if session.transaction.is_open() {
             let text = "DISCARD ALL cannot run inside a transaction block";
             return Err(SqlError::new("25001", text));

@@ -20,6 +20,11 @@ pub(super) fn begin(
         Statement::StartTransaction { begin: false, .. } => "START TRANSACTION",
         _ => "BEGIN",
     };
+    if session.transaction.is_implicit() {
+        session.transaction.make_explicit();
+        set_modes(session, modes);
+        return Ok(command(tag));
+    }
     if session.transaction.is_open() {
         warn(session, "25001", "there is already a transaction in progress");
         return Ok(command(tag));
@@ -55,8 +60,9 @@ pub(super) fn set_modes(session: &mut Session, modes: &[TransactionMode]) {
 /// COMMIT and END.
 pub(super) async fn commit(session: &mut Session, chain: bool) -> Result<Outcome> {
     session.cursors.retain(|_, cursor| cursor.hold);
-    if !session.transaction.is_open() {
+    if !session.transaction.is_open() || session.transaction.is_implicit() {
         warn(session, "25P01", "there is no transaction in progress");
+        session.end_implicit()?;
         return Ok(command("COMMIT"));
     }
     if session.transaction.is_failed() {
@@ -76,8 +82,9 @@ pub(super) async fn commit(session: &mut Session, chain: bool) -> Result<Outcome
 /// ROLLBACK and ABORT.
 pub(super) fn roll_back(session: &mut Session, chain: bool) -> Outcome {
     session.cursors.retain(|_, cursor| cursor.hold);
-    if !session.transaction.is_open() {
+    if !session.transaction.is_open() || session.transaction.is_implicit() {
         warn(session, "25P01", "there is no transaction in progress");
+        session.abort_implicit();
         return command("ROLLBACK");
     }
     let read_only = session.transaction.is_read_only();
@@ -108,6 +115,7 @@ pub(super) fn roll_back_to(session: &mut Session, name: &Ident) -> Result<Outcom
 
 /// FLUSH: everything that has arrived is readable afterwards.
 pub(super) async fn flush(session: &mut Session) -> Result<Outcome> {
+    session.end_implicit()?;
     let epoch = session.db.engine().flush().await?;
     session.written = session.written.max(epoch);
     Ok(command("FLUSH"))
@@ -115,6 +123,7 @@ pub(super) async fn flush(session: &mut Session) -> Result<Outcome> {
 
 /// CHECKPOINT: everything that has arrived is readable and durable afterwards.
 pub(super) async fn checkpoint(session: &mut Session) -> Result<Outcome> {
+    session.end_implicit()?;
     let epoch = session.db.engine().checkpoint().await?;
     session.written = session.written.max(epoch);
     Ok(command("CHECKPOINT"))

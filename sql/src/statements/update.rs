@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableFactor,
-    TableWithJoins, Update, UpdateTableFromKind, Value,
+    TableWithJoins, Update, UpdateTableFromKind, Value, With,
 };
 use millstream_engine::{ChangeBatch, OnConflict};
 
@@ -235,7 +235,8 @@ impl Target {
         let query = self.query(factor, values, others, selection, numbered)?;
         planner.add_files(&query, run.text).await?;
         let mut query = query;
-        crate::rewrite::rewrite_query(&mut query)?;
+        let columns = |table: &TableFactor, withs: &[With]| planner.columns_of(table, withs);
+        crate::rewrite::rewrite_query(&mut query, &columns)?;
         let statement = datafusion::sql::sqlparser::ast::Statement::Query(Box::new(query));
         let plan =
             planner.plan_statement(statement, &parameter_fields(run.parameters), run.text)?;

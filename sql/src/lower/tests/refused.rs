@@ -80,16 +80,6 @@ fn session_of_months() {
 }
 
 #[test]
-fn with_ties() {
-    check(
-        "SELECT a FROM t ORDER BY a FETCH FIRST 3 ROWS WITH TIES",
-        expect![[r#"
-            0A000 FETCH FIRST ... WITH TIES is not supported yet
-        "#]],
-    );
-}
-
-#[test]
 fn table_function() {
     check(
         "SELECT * FROM generate_series(1, 3)",

@@ -130,3 +130,14 @@ async fn one_table() {
         "15|[public]"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relations_that_are_always_empty() {
+    let (_fixture, mut s) = fixture().await;
+    let statement = s.parse("SELECT * FROM pg_enum").unwrap().remove(0);
+    let described = s.describe(&statement, &[]).await.unwrap().columns.unwrap();
+    let names = described.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>();
+    assert_eq!(names, ["oid", "enumtypid", "enumsortorder", "enumlabel"]);
+    assert_eq!(run(&mut s, "SELECT * FROM pg_catalog.pg_proc").await, "");
+    assert_eq!(run(&mut s, "SELECT count(*) FROM pg_catalog.pg_extension").await, "0");
+}
