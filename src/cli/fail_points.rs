@@ -5,15 +5,24 @@
 
 use fail::FailScenario;
 
+/// How the panic of a fail point begins; other panics take their usual way.
+const MESSAGE: &str = "failpoint ";
+
 /// Reads the variable. The points are in force while the result lives.
 pub(super) fn set_up() -> Option<FailScenario<'static>> {
     if !fail::has_failpoints() || std::env::var_os("FAILPOINTS").is_none() {
         return None;
     }
-    // A panic would be caught, and its task's end told: what is wanted is death.
-    std::panic::set_hook(Box::new(|panic| {
-        eprintln!("{panic}");
-        std::process::abort();
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        match panic.payload_as_str().filter(|message| message.starts_with(MESSAGE)) {
+            // It would be caught, and its task's end told: what is wanted is death.
+            Some(message) => {
+                eprintln!("died at {message}");
+                std::process::abort();
+            }
+            None => usual(panic),
+        }
     }));
     Some(FailScenario::setup())
 }

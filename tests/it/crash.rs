@@ -174,6 +174,8 @@ impl Harness {
         self.files.compare_sinks(rows).await;
         drop(client);
         assert!(self.process.stop(), "it ends by itself");
+        let log = std::fs::read_to_string(data(&self.directory).with_extension("log")).unwrap();
+        assert!(!log.contains("panicked at"), "{log}");
         eprintln!("{} deaths at fail points", self.aborted);
         assert!(self.aborted > 0, "no fail point was reached");
     }

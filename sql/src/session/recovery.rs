@@ -67,8 +67,6 @@ impl Recovery {
             self.relation(id, &saved.relations[&id]).await?;
         }
         self.db.blocking(|engine| engine.finish_recovery()).await?;
-        // The first reader must see what the log had.
-        self.db.engine.flush().await?;
         self.wait_for_relations().await;
         if !saved.relations.is_empty() {
             let (relations, failed) = (saved.relations.len(), self.failed.len());

@@ -309,12 +309,12 @@ async fn what_cannot_be_made_again_fails_alone() {
     let reason = "asking the outside: it is gone";
     assert_eq!(
         run(&mut s, "SELECT * FROM numbers").await,
-        format!("55000 source \"numbers\" has failed: {reason}")
+        format!("55000 source \"numbers\" has failed: {reason}\nposition: 15")
     );
     let reason = format!("it reads source numbers: {reason}");
     assert_eq!(
         run(&mut s, "SELECT n FROM sums").await,
-        format!("55000 materialized view \"sums\" has failed: {reason}")
+        format!("55000 materialized view \"sums\" has failed: {reason}\nposition: 15")
     );
     assert!(run(&mut s, "SELECT * FROM over_sums").await.contains(&reason));
     assert!(
@@ -420,7 +420,7 @@ async fn checkpoints_are_listed() {
     assert_eq!(listed.lines().last().unwrap().split('|').count(), 9, "{listed}");
     let sane = "SELECT bool_and(barrier_ms >= 0 AND write_ms >= 0 AND bytes_full > 0), \
                 max(started) > '2024-01-01', max(id) >= 1 FROM millstream.checkpoints";
-    assert_eq!(run(&mut s, sane).await, "t|t|t");
+    assert_eq!(run(&mut s, sane).await, "true|true|true");
 }
 
 #[tokio::test(flavor = "multi_thread")]
