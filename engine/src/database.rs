@@ -28,7 +28,7 @@ use crate::time::{Epoch, Watermark};
 
 mod checkpoints;
 mod driver;
-mod durable;
+pub(crate) mod durable;
 pub(crate) mod events;
 pub(crate) mod job;
 mod launch;
@@ -289,8 +289,10 @@ impl Inner {
 
     pub(crate) async fn wait_epoch(&self, epoch: Epoch) -> Result<()> {
         let mut epochs = self.epochs.subscribe();
-        let waited = epochs.wait_for(|readable| *readable >= epoch).await;
-        waited.map(|_| ()).map_err(|_| EngineError::ShuttingDown)
+        let is_closed = || self.closed.load(Ordering::Acquire);
+        let waited = epochs.wait_for(|readable| *readable >= epoch || is_closed()).await;
+        let readable = waited.map(|readable| *readable).map_err(|_| EngineError::ShuttingDown)?;
+        if readable >= epoch { Ok(()) } else { Err(EngineError::ShuttingDown) }
     }
 
     pub(crate) fn readable_epoch(&self) -> Epoch {
@@ -434,6 +436,22 @@ impl Inner {
         while reached() < epoch && std::time::Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
+        self.end();
+    }
+
+    /// Stops everything as it is: what no checkpoint and no log holds is lost. Gives an epoch that no barrier had.
+    pub(crate) fn abort(&self) -> Epoch {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.end();
+        }
+        self.commits.lock().epoch.next()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn end(&self) {
         if let Some(durable) = &self.durable {
             durable.close();
         }
@@ -449,6 +467,9 @@ impl Inner {
         let mut commits = self.commits.lock();
         commits.tables.clear();
         commits.roots.clear();
+        drop(commits);
+        // Whoever waits for an epoch looks again.
+        self.epochs.send_modify(|_| {});
     }
 }
 

@@ -11,14 +11,16 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
+use crate::database::Inner;
 pub use crate::database::subscribers::ChangeReceiver;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::plan::{Expr, Properties, RelationId, StreamPlan};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::state::StateBackend;
 use crate::store::Snapshot;
+use crate::supervisor::{Definition, RestartStrategy, Supervised};
 use crate::time::Epoch;
 
 /// A writable table.
@@ -238,6 +240,8 @@ pub struct EngineConfig {
     pub channel_bytes_max: usize,
     /// Rows that may wait for a subscriber before it is cut off.
     pub subscription_rows_max: usize,
+    /// What follows a failure, in durable databases.
+    pub restart: RestartStrategy,
 }
 
 impl Default for EngineConfig {
@@ -250,6 +254,7 @@ impl Default for EngineConfig {
             channel_rows_max: 64 * 1024,
             channel_bytes_max: 32 << 20,
             subscription_rows_max: 4_000_000,
+            restart: RestartStrategy::default(),
         }
     }
 }
@@ -259,13 +264,14 @@ impl Default for EngineConfig {
 /// Methods that change definitions block the calling thread for a few barriers at most; call them from
 /// `spawn_blocking` in async code. Waiting for data is async.
 pub struct Engine {
-    inner: Arc<crate::database::Inner>,
+    database: Arc<Supervised>,
+    config: EngineConfig,
 }
 
 impl Engine {
     /// Starts worker threads and the coordinator.
     pub fn start(config: EngineConfig) -> Arc<Self> {
-        Arc::new(Self { inner: crate::database::Inner::start(config) })
+        Arc::new(Self { database: Supervised::start(config.clone()), config })
     }
 
     /// As [`Engine::start`], with durable state. If the backend holds a database, the engine waits in recovery: the caller
@@ -275,12 +281,12 @@ impl Engine {
     /// # Errors
     /// When the backend cannot be read.
     pub fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { inner: crate::database::Inner::open(config, backend)? }))
+        Ok(Arc::new(Self { database: Supervised::open(config.clone(), backend)?, config }))
     }
 
     /// Whether state is durable.
     pub fn is_durable(&self) -> bool {
-        self.inner.is_durable()
+        self.inner().is_durable()
     }
 
     /// What was saved by [`Engine::save_definition`], by key.
@@ -288,7 +294,7 @@ impl Engine {
     /// # Errors
     /// When the backend cannot be read.
     pub fn definitions(&self) -> Result<Vec<(u64, Vec<u8>)>> {
-        self.inner.definitions()
+        self.inner().definitions()
     }
 
     /// Keeps a definition, durable on return. The engine does not look into it. Without durable state it does nothing.
@@ -297,7 +303,7 @@ impl Engine {
     /// # Errors
     /// When it cannot be written.
     pub fn save_definition(&self, key: u64, definition: Vec<u8>) -> Result<()> {
-        self.inner.save_definition(key, definition)
+        self.inner().save_definition(key, definition)
     }
 
     /// Forgets a definition, and the state of the relation of this identity if there is one; durable on return.
@@ -305,7 +311,7 @@ impl Engine {
     /// # Errors
     /// When it cannot be written.
     pub fn delete_definition(&self, key: u64) -> Result<()> {
-        self.inner.delete_definition(key)
+        self.inner().delete_definition(key)
     }
 
     /// All definitions have been made again: replays the log of table changes, forgets state without definition, and lets
@@ -314,13 +320,13 @@ impl Engine {
     /// # Errors
     /// When the log cannot be read or does not fit the tables.
     pub fn finish_recovery(&self) -> Result<()> {
-        self.inner.finish_recovery()?;
-        self.inner.wait_replayed()
+        self.inner().finish_recovery()?;
+        self.inner().wait_replayed()
     }
 
     /// A relation that was there but cannot be made again: reads of it give this reason.
     pub fn mark_failed(&self, id: RelationId, name: String, schema: SchemaRef, reason: String) {
-        self.inner.mark_failed(id, name, schema, reason);
+        self.inner().mark_failed(id, name, schema, reason);
     }
 
     /// Waits until what a commit wrote survives a crash.
@@ -328,7 +334,7 @@ impl Engine {
     /// # Errors
     /// When the log cannot be written.
     pub async fn wait_durable(&self, log_position: u64) -> Result<()> {
-        self.inner.wait_durable(log_position).await
+        self.inner().wait_durable(log_position).await
     }
 
     /// Makes a checkpoint now and waits until it is durable. Gives its epoch.
@@ -336,12 +342,18 @@ impl Engine {
     /// # Errors
     /// When it cannot be written.
     pub async fn checkpoint(&self) -> Result<Epoch> {
-        self.inner.checkpoint().await
+        loop {
+            let inner = self.inner();
+            match inner.checkpoint().await {
+                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                done => return done,
+            }
+        }
     }
 
     /// The newest completed checkpoints, oldest first.
     pub fn checkpoints(&self) -> Vec<CheckpointInfo> {
-        self.inner.checkpoints()
+        self.inner().checkpoints()
     }
 
     /// A self-contained copy of the newest checkpoint and the log behind it in a new directory. Blocks on the disk.
@@ -349,32 +361,42 @@ impl Engine {
     /// # Errors
     /// `Unsupported` without a directory of its own; when it cannot be written.
     pub fn copy_to(&self, directory: &Path) -> Result<()> {
-        self.inner.copy_to(directory)
+        self.inner().copy_to(directory)
+    }
+
+    /// The dataflow that runs now.
+    fn inner(&self) -> Arc<Inner> {
+        self.database.inner()
+    }
+
+    /// False when the dataflow has been started again since.
+    fn is_current(&self, inner: &Arc<Inner>) -> bool {
+        Arc::ptr_eq(inner, &self.inner())
     }
 
     /// The configuration it was started with.
     pub fn config(&self) -> &EngineConfig {
-        self.inner.config()
+        &self.config
     }
 
     /// Adds a table. Returns when it can be written.
     pub fn create_table(&self, spec: TableSpec) -> Result<()> {
-        self.inner.create_table(spec)
+        self.database.define(Definition::Table(spec))
     }
 
     /// Makes a source known. It runs while something reads it.
     pub fn create_source(&self, definition: SourceDefinition) -> Result<()> {
-        self.inner.create_source(definition)
+        self.database.define(Definition::Source(definition))
     }
 
     /// Adds a view and returns at once; `wait_ready` waits for its backfill.
     pub fn create_view(&self, spec: ViewSpec) -> Result<()> {
-        self.inner.create_view(spec)
+        self.database.define(Definition::View(spec))
     }
 
     /// Adds a sink and returns at once.
     pub fn create_sink(&self, spec: SinkSpec) -> Result<()> {
-        self.inner.create_sink(spec)
+        self.database.define(Definition::Sink(spec))
     }
 
     /// Waits until a relation is readable.
@@ -382,12 +404,20 @@ impl Engine {
     /// # Errors
     /// `JobFailed` when it never will be.
     pub async fn wait_ready(&self, id: RelationId) -> Result<()> {
-        self.inner.wait_ready(id).await
+        loop {
+            let inner = self.inner();
+            match inner.wait_ready(id).await {
+                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                done => return done,
+            }
+        }
     }
 
     /// Removes a relation. The caller has checked that nothing depends on it.
     pub fn drop_relation(&self, id: RelationId) -> Result<()> {
-        self.inner.drop_relation(id)
+        self.inner().drop_relation(id)?;
+        self.database.forget(id);
+        Ok(())
     }
 
     /// Contents of tables and views, all at the newest completed epoch.
@@ -395,12 +425,12 @@ impl Engine {
     /// # Errors
     /// `UnknownRelation`, `JobFailed`.
     pub fn read(&self, relations: &[RelationId]) -> Result<ConsistentRead> {
-        self.inner.read(relations)
+        self.inner().read(relations)
     }
 
     /// A table's newest committed contents, which no view may show yet: what UPDATE and DELETE start from.
     pub fn read_latest(&self, table: RelationId) -> Result<Snapshot> {
-        self.inner.read_latest(table)
+        self.inner().read_latest(table)
     }
 
     /// Applies changes to one or more tables, all or nothing, all in one epoch.
@@ -408,38 +438,56 @@ impl Engine {
     /// # Errors
     /// `UniqueViolation`, `NotNullViolation`, `SerializationFailure`; nothing is changed then.
     pub fn commit(&self, changes: Vec<TableChange>) -> Result<Committed> {
-        self.inner.commit(changes)
+        self.inner().commit(changes)
     }
 
     /// Waits until an epoch is readable.
     pub async fn wait_epoch(&self, epoch: Epoch) -> Result<()> {
-        self.inner.wait_epoch(epoch).await
+        loop {
+            let inner = self.inner();
+            match inner.wait_epoch(epoch).await {
+                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                done => return done,
+            }
+        }
     }
 
     /// The newest readable epoch.
     pub fn readable_epoch(&self) -> Epoch {
-        self.inner.readable_epoch()
+        self.inner().readable_epoch()
     }
 
     /// Ends the current epoch now and waits until it is readable: everything that has arrived is then visible.
     pub async fn flush(&self) -> Result<Epoch> {
-        self.inner.flush().await
+        loop {
+            let inner = self.inner();
+            match inner.flush().await {
+                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                done => return done,
+            }
+        }
     }
 
     /// Waits until every bounded source in use has been read to its end and its effects are readable. With
     /// `relations`, only those that these depend on.
     pub async fn wait_bounded(&self, relations: Option<&[RelationId]>) -> Result<()> {
-        self.inner.wait_bounded(relations).await
+        loop {
+            let inner = self.inner();
+            match inner.wait_bounded(relations).await {
+                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                done => return done,
+            }
+        }
     }
 
     /// Contents of a table or view and its changes from there on.
     pub fn subscribe(&self, id: RelationId) -> Result<Subscription> {
-        self.inner.subscribe(id)
+        self.inner().subscribe(id)
     }
 
     /// All jobs with their counters.
     pub fn jobs(&self) -> Vec<JobInfo> {
-        self.inner.jobs()
+        self.inner().jobs()
     }
 
     /// A source's rows from the start of each split to where it has been read (or its end, if bounded and not in
@@ -451,22 +499,22 @@ impl Engine {
         projection: &[usize],
         sink: &mut dyn FnMut(RecordBatch) -> bool,
     ) -> Result<()> {
-        self.inner.scan_source(id, projection, sink)
+        self.inner().scan_source(id, projection, sink)
     }
 
     /// Rows that could not be decoded or computed.
     pub fn errors(&self) -> Arc<ErrorLog> {
-        self.inner.errors()
+        self.inner().errors()
     }
 
     /// The properties (key, append-only, watermark) of a relation, for plans that read it.
     pub fn properties(&self, id: RelationId) -> Result<Properties> {
-        self.inner.properties(id)
+        self.inner().properties(id)
     }
 
     /// Stops all tasks and threads. Idempotent; further calls of other methods give `ShuttingDown`.
     pub fn close(&self) {
-        self.inner.close();
+        self.database.close();
     }
 }
 

@@ -23,6 +23,7 @@ pub mod sink;
 pub mod source;
 pub mod state;
 pub mod store;
+mod supervisor;
 pub mod time;
 
 mod build;
@@ -43,4 +44,5 @@ pub use engine::{
 pub use error::{EngineError, Fault, Result};
 pub use errors::{ErrorLog, RowError};
 pub use store::Snapshot;
+pub use supervisor::RestartStrategy;
 pub use time::{Epoch, Watermark};

@@ -120,13 +120,14 @@ impl Driver {
                 }
                 self.handle(database, Input::Durable);
                 for (job, error) in failed {
-                    self.fail(database, job, &error);
+                    self.failed(database, job, &error);
                 }
             }
             Event::Hydrated { job, epoch } => {
                 self.handle(database, Input::Hydrated { job, epoch });
             }
-            Event::Failed { job, error } => self.fail(database, job, &error),
+            Event::Failed { job, error } => self.failed(database, job, &error),
+            Event::GivenUp { job, error } => self.fail(database, job, &error),
             Event::Change { change, reply } => {
                 let _ = reply.send(self.change(database, *change));
             }
@@ -257,6 +258,15 @@ impl Driver {
         });
         if let Some(request) = request {
             durable.submit(request, &database.events);
+        }
+    }
+
+    /// A job has failed: it is started again by whoever can, or given up.
+    fn failed(&mut self, database: &Arc<Inner>, job: RelationId, error: &EngineError) {
+        let is_known = database.registry.lock().contains_key(&job);
+        let supervised = database.durable.as_ref();
+        if !is_known || !supervised.is_some_and(|durable| durable.report(job, error)) {
+            self.fail(database, job, error);
         }
     }
 

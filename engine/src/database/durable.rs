@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::state::redeal::Dealt;
 use crate::state::restore::Saved;
 use crate::state::{Space, StateBackend, Write};
 use crate::store::Versions;
+use crate::supervisor::Failure;
 use crate::time::Epoch;
 
 /// Time between attempts while a checkpoint cannot be written.
@@ -46,6 +48,9 @@ pub(crate) struct Durable {
     writer: Mutex<Writer>,
     /// The newest durable checkpoint's epoch.
     reached: watch::Sender<Epoch>,
+    /// Who starts the dataflow again when it fails, and its number.
+    supervisor: Option<(u64, Sender<Failure>)>,
+    failed: AtomicBool,
     /// What the database starts from, until it has.
     saved: RwLock<Option<Arc<Saved>>>,
 }
@@ -72,7 +77,7 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Durable {
-    pub(super) fn load(backend: Arc<dyn StateBackend>) -> Result<Self> {
+    pub(crate) fn load(backend: Arc<dyn StateBackend>) -> Result<Self> {
         let saved = Saved::load(Arc::clone(&backend))?;
         let (next, newest) = Log::end(&*backend)?;
         let log = Log::new(Arc::clone(&backend), next);
@@ -84,8 +89,30 @@ impl Durable {
             start: saved.epoch().max(newest),
             reached: watch::channel(saved.epoch()).0,
             saved: RwLock::new(Some(Arc::new(saved))),
+            supervisor: None,
+            failed: AtomicBool::new(false),
             backend,
         })
+    }
+
+    /// Failures are told to a supervisor.
+    pub(crate) fn supervised(mut self, generation: u64, failures: Sender<Failure>) -> Self {
+        self.supervisor = Some((generation, failures));
+        self
+    }
+
+    /// Epochs go on behind this one at least.
+    pub(crate) fn behind(mut self, epoch: Epoch) -> Self {
+        self.start = self.start.max(epoch);
+        self
+    }
+
+    /// Tells the supervisor, if there is one, that the dataflow has failed.
+    pub(super) fn report(&self, job: RelationId, error: &EngineError) -> bool {
+        let Some((generation, failures)) = &self.supervisor else { return false };
+        self.failed.store(true, Ordering::Release);
+        let (generation, error) = (*generation, error.clone());
+        failures.send(Failure { generation, job, error }).is_ok()
     }
 
     /// Starts the threads that write.
@@ -215,8 +242,7 @@ fn write(writer: &mut CheckpointWriter, request: &Request, events: &Arc<Events>,
 
 impl Inner {
     /// A database over a backend, waiting in recovery if there is something in it.
-    pub(crate) fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
-        let durable = Durable::load(backend)?;
+    pub(crate) fn open(config: EngineConfig, durable: Durable) -> Result<Arc<Self>> {
         let (inner, receiver) = Self::assembled(config, super::SLICE, Some(durable));
         let failed = |error| EngineError::external("starting a thread", error);
         let mut threads =
@@ -270,11 +296,28 @@ impl Inner {
                     return Ok(());
                 }
             }
-            if self.closed.load(std::sync::atomic::Ordering::Acquire) {
-                return Err(EngineError::ShuttingDown);
-            }
+            self.check_alive()?;
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Whether it is worth waiting for anything.
+    fn check_alive(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(EngineError::ShuttingDown);
+        }
+        if self.durable.as_ref().is_some_and(|durable| durable.failed.load(Ordering::Acquire)) {
+            return Err(EngineError::internal("the dataflow failed while it was starting"));
+        }
+        Ok(())
+    }
+
+    /// No restart: a job that failed and what reads it are marked as failed, the others go on.
+    pub(crate) fn give_up(&self, job: RelationId, error: EngineError) {
+        if let Some(durable) = &self.durable {
+            durable.failed.store(false, Ordering::Release);
+        }
+        self.events.send(Event::GivenUp { job, error });
     }
 
     pub(crate) fn finish_recovery(&self) -> Result<()> {
@@ -309,9 +352,7 @@ impl Inner {
     pub(crate) fn wait_replayed(&self) -> Result<()> {
         let epoch = self.commits.lock().epoch;
         while self.readable_epoch() < epoch {
-            if self.closed.load(std::sync::atomic::Ordering::Acquire) {
-                return Err(EngineError::ShuttingDown);
-            }
+            self.check_alive()?;
             self.events.send(Event::Urgent);
             std::thread::sleep(Duration::from_millis(1));
         }

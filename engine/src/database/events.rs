@@ -33,6 +33,8 @@ pub(crate) enum Event {
     Failed { job: RelationId, error: EngineError },
     /// Everything goes on from where the last checkpoint and the log behind it stood.
     Recovered,
+    /// A job that failed is not started again.
+    GivenUp { job: RelationId, error: EngineError },
     /// Definitions change at the next barrier; the reply comes when that has been injected.
     Change { change: Box<Change>, reply: mpsc::Sender<Result<Epoch>> },
     /// The database closes.

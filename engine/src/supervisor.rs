@@ -1,0 +1,297 @@
+//! Restarts: what happens when an operator, a source or a sink fails while the process lives.
+//!
+//! In a durable database the dataflow goes back to the newest checkpoint, as after a crash: state, offsets and sinks are
+//! those of the checkpoint, the log of table changes is replayed, sources read again from their offsets. Nothing is
+//! lost, nothing is there twice. Sessions stay; their calls wait until the dataflow is back. How often it is tried says the
+//! restart strategy; when it gives up, only the failing relation and what reads it are marked as failed.
+//!
+//! Epochs go on where they were, so that whoever waits for one is not left waiting.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+
+use crate::database::Inner;
+use crate::database::durable::Durable;
+use crate::engine::{EngineConfig, SinkSpec, SourceDefinition, TableSpec, ViewSpec};
+use crate::error::{EngineError, Result};
+use crate::plan::RelationId;
+use crate::state::StateBackend;
+
+/// When a dataflow that failed starts again. Times in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "strategy", deny_unknown_fields)]
+pub enum RestartStrategy {
+    /// Never.
+    None,
+    /// After the same time each time, so often; the count begins anew when nothing has failed for ten delays.
+    FixedDelay {
+        /// Restarts, at most.
+        attempts: u32,
+        /// Time before each.
+        delay_ms: u64,
+    },
+    /// After a time that doubles with each failure, for so often; both begin anew when nothing has failed for a while.
+    ExponentialDelay {
+        /// Time before the first restart.
+        initial_ms: u64,
+        /// The longest time.
+        max_ms: u64,
+        /// Restarts, at most.
+        attempts: u32,
+        /// Time without failures after which all is forgotten.
+        reset_ms: u64,
+    },
+    /// As long as there are not more failures than this in an interval.
+    FailureRate {
+        /// Failures, at most.
+        failures: u32,
+        /// In this time.
+        interval_ms: u64,
+        /// Time before each restart.
+        delay_ms: u64,
+    },
+}
+
+impl Default for RestartStrategy {
+    fn default() -> Self {
+        Self::ExponentialDelay { initial_ms: 100, max_ms: 10_000, attempts: 5, reset_ms: 60_000 }
+    }
+}
+
+impl RestartStrategy {
+    /// How long to wait before the next restart, given the times since the failures so far, the newest (now) last. `None`: give
+    /// up.
+    fn delay(self, ages: &[Duration]) -> Option<Duration> {
+        let within = |time_ms: u64| {
+            let limit = Duration::from_millis(time_ms);
+            ages.iter().filter(|age| **age <= limit).count() as u64
+        };
+        match self {
+            Self::None => None,
+            Self::FixedDelay { attempts, delay_ms } => (within(delay_ms.saturating_mul(10))
+                <= u64::from(attempts))
+            .then(|| Duration::from_millis(delay_ms)),
+            Self::ExponentialDelay { initial_ms, max_ms, attempts, reset_ms } => {
+                let recent = within(reset_ms);
+                let doubled = 1_u64.checked_shl(u32::try_from(recent.max(1) - 1).unwrap_or(63));
+                let time = initial_ms.saturating_mul(doubled.unwrap_or(u64::MAX)).min(max_ms);
+                (recent <= u64::from(attempts)).then(|| Duration::from_millis(time))
+            }
+            Self::FailureRate { failures, interval_ms, delay_ms } => (within(interval_ms)
+                <= u64::from(failures))
+            .then(|| Duration::from_millis(delay_ms)),
+        }
+    }
+}
+
+/// One definition, as it was made.
+#[derive(Clone, Debug)]
+pub(crate) enum Definition {
+    Table(TableSpec),
+    Source(SourceDefinition),
+    View(ViewSpec),
+    Sink(SinkSpec),
+}
+
+impl Definition {
+    fn id(&self) -> RelationId {
+        match self {
+            Self::Table(spec) => spec.id,
+            Self::Source(definition) => definition.id,
+            Self::View(spec) => spec.id,
+            Self::Sink(spec) => spec.id,
+        }
+    }
+
+    pub(crate) fn make(self, inner: &Inner) -> Result<()> {
+        match self {
+            Self::Table(spec) => inner.create_table(spec),
+            Self::Source(definition) => inner.create_source(definition),
+            Self::View(spec) => inner.create_view(spec),
+            Self::Sink(spec) => inner.create_sink(spec),
+        }
+    }
+
+    /// It cannot be made again: readers are told why.
+    fn mark_failed(self, inner: &Inner, reason: String) {
+        let (id, name, schema) = match self {
+            Self::Table(spec) => (spec.id, spec.name, spec.schema),
+            Self::Source(definition) => (definition.id, definition.name, definition.schema),
+            Self::View(spec) => (spec.id, spec.name, spec.plan.schema),
+            Self::Sink(spec) => (spec.id, spec.name, spec.plan.schema),
+        };
+        inner.mark_failed(id, name, schema, reason);
+    }
+}
+
+/// A job that failed, told by the coordinator of the dataflow with this number.
+pub(crate) struct Failure {
+    pub(crate) generation: u64,
+    pub(crate) job: RelationId,
+    pub(crate) error: EngineError,
+}
+
+/// A database whose dataflow may be another one tomorrow.
+pub(crate) struct Supervised {
+    current: RwLock<Arc<Inner>>,
+    /// In the order in which they were made.
+    definitions: Mutex<Vec<Definition>>,
+    failed: Mutex<BTreeMap<RelationId, String>>,
+    backend: Option<Arc<dyn StateBackend>>,
+    closed: AtomicBool,
+}
+
+impl Supervised {
+    /// A database in memory: there is nothing to go back to.
+    pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
+        Arc::new(Self::over(Inner::start(config), None))
+    }
+
+    /// A durable database, and the thread that starts it again.
+    pub(crate) fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
+        let (sender, receiver) = channel();
+        let durable = Durable::load(Arc::clone(&backend))?.supervised(0, sender.clone());
+        let inner = Inner::open(config.clone(), durable)?;
+        let supervised = Arc::new(Self::over(inner, Some(backend)));
+        let weak = Arc::downgrade(&supervised);
+        let thread = std::thread::Builder::new().name("millstream-supervisor".to_string());
+        thread
+            .spawn(move || supervise(&weak, &receiver, &sender, &config))
+            .map_err(|error| EngineError::external("starting a thread", error))?;
+        Ok(supervised)
+    }
+
+    fn over(inner: Arc<Inner>, backend: Option<Arc<dyn StateBackend>>) -> Self {
+        let (definitions, failed) = (Mutex::default(), Mutex::default());
+        let closed = AtomicBool::new(false);
+        Self { current: RwLock::new(inner), definitions, failed, backend, closed }
+    }
+
+    /// The dataflow that runs; waits while it is being started again.
+    pub(crate) fn inner(&self) -> Arc<Inner> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Makes a definition, now and after each restart.
+    pub(crate) fn define(&self, definition: Definition) -> Result<()> {
+        definition.clone().make(&self.inner())?;
+        self.definitions.lock().push(definition);
+        Ok(())
+    }
+
+    pub(crate) fn forget(&self, id: RelationId) {
+        self.definitions.lock().retain(|definition| definition.id() != id);
+        self.failed.lock().remove(&id);
+    }
+
+    /// Goes back to the newest checkpoint.
+    fn restart(
+        &self,
+        config: &EngineConfig,
+        generation: u64,
+        failures: &Sender<Failure>,
+    ) -> Result<()> {
+        let Some(backend) = &self.backend else {
+            return Err(EngineError::internal("nothing to go back to"));
+        };
+        let mut current = self.current.write();
+        if self.closed.load(Ordering::Acquire) {
+            return Err(EngineError::ShuttingDown);
+        }
+        let epoch = current.abort();
+        let durable = Durable::load(Arc::clone(backend))?;
+        let durable = durable.supervised(generation, failures.clone()).behind(epoch);
+        let inner = Inner::open(config.clone(), durable)?;
+        if let Err(error) = self.remake(&inner) {
+            inner.abort();
+            return Err(error);
+        }
+        *current = inner;
+        Ok(())
+    }
+
+    fn remake(&self, inner: &Inner) -> Result<()> {
+        for definition in self.definitions.lock().clone() {
+            let failed = self.failed.lock().get(&definition.id()).cloned();
+            let made = match failed {
+                Some(reason) => Err(EngineError::internal(reason)),
+                None => definition.clone().make(inner),
+            };
+            if let Err(error) = made {
+                definition.mark_failed(inner, error.to_string());
+            }
+        }
+        inner.finish_recovery()?;
+        inner.wait_replayed()
+    }
+
+    /// Stops the dataflow, for good.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.inner().close();
+    }
+}
+
+/// The supervisor's thread.
+fn supervise(
+    supervised: &Weak<Supervised>,
+    failures: &Receiver<Failure>,
+    sender: &Sender<Failure>,
+    config: &EngineConfig,
+) {
+    let mut generation = 0;
+    let mut times: VecDeque<Instant> = VecDeque::new();
+    // The sender lives here too: the end shows in the database being gone.
+    loop {
+        let failure = match failures.recv_timeout(Duration::from_secs(1)) {
+            Ok(failure) => failure,
+            Err(_) if supervised.strong_count() == 0 => return,
+            Err(_) => continue,
+        };
+        if failure.generation != generation {
+            continue;
+        }
+        let Some(database) = supervised.upgrade() else { return };
+        let now = Instant::now();
+        times.push_back(now);
+        if times.len() > 1000 {
+            times.pop_front();
+        }
+        let ages: Vec<Duration> = times.iter().map(|time| now.duration_since(*time)).collect();
+        let (job, error) = (failure.job, failure.error);
+        let Some(delay) = config.restart.delay(&ages) else {
+            tracing::error!(relation = %job, %error, "no more restarts: the relation is given up");
+            database.failed.lock().insert(job, error.to_string());
+            let inner = database.inner();
+            if inner.is_closed() {
+                // The last attempt did not come up: the others must.
+                generation += 1;
+                let _ = database.restart(config, generation, sender);
+            } else {
+                inner.give_up(job, error);
+            }
+            continue;
+        };
+        tracing::warn!(relation = %job, %error, ?delay, "the dataflow failed and will start again");
+        std::thread::sleep(delay);
+        generation += 1;
+        match database.restart(config, generation, sender) {
+            Ok(()) => tracing::info!("the dataflow runs again"),
+            Err(EngineError::ShuttingDown) => return,
+            Err(error) => {
+                tracing::error!(%error, "the dataflow could not be started again");
+                // The next attempt comes by the same rule.
+                let _ = sender.send(Failure { generation, job, error });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
