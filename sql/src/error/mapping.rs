@@ -223,7 +223,7 @@ fn has_shape_of_time(text: &str) -> bool {
     let numbers = |text: &str, separator: char, least: usize| {
         let parts = text.split(separator).collect::<Vec<_>>();
         let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        (least..=3).contains(&parts.len()) && parts.iter().all(|part| is_number(part))
+        (least..=3).contains(&parts.len()) && parts.iter().all(is_number)
     };
     let is_time = |text: &str| numbers(text.split('.').next().unwrap_or(text), ':', 2);
     let text = text.trim();
