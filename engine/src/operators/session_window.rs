@@ -17,8 +17,8 @@
 //! On close, rows are given once only, when the watermark has passed the end of their session, and forgotten. A row is
 //! late if it is in a session that has been given, or in a new one that would have been: it is dropped and counted.
 //!
-//! The state is a bag of input rows (their partition, time and given columns; or sessions with their counts), from which
-//! all else follows.
+//! The state table is a bag of rows (their partition, time and given columns; or sessions with their counts), from which
+//! all else follows; on close a second one has the last moments of sessions that have been given.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,13 +32,16 @@ use crate::error::{EngineError, Result};
 use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output, StateSize};
 use crate::plan;
+use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 use super::row_store::{NONE, RowStore};
+use durable::Tables;
 use keys::Partitions;
-use output::{Emitter, Given};
+use output::Emitter;
 use partition::{Change, Entry, Partition, Session, Work};
 
+mod durable;
 mod keys;
 mod output;
 mod partition;
@@ -70,6 +73,7 @@ pub(crate) fn build(
         changes: Vec::new(),
         work: Work::new(plan, input_append_only, counts),
         emitter: Emitter::new(output, plan),
+        tables: Tables::new(plan, input, counts),
         closing: BinaryHeap::new(),
         frontier: None,
         ids: Vec::new(),
@@ -89,6 +93,7 @@ struct SessionWindow {
     changes: Vec<Change>,
     work: Work,
     emitter: Emitter,
+    tables: Tables,
     /// When which partition must be looked at: its first session closes, or it can be forgotten. Only on close; an entry
     /// is valid if the partition agrees.
     closing: BinaryHeap<Reverse<(i64, u32)>>,
@@ -133,6 +138,7 @@ impl Operator for SessionWindow {
     }
 
     fn on_barrier(&mut self, _: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.work.durable = ctx.durable;
         self.apply_changes(ctx, out)?;
         if self.on_close {
             self.close(out)?;
@@ -142,6 +148,23 @@ impl Operator for SessionWindow {
             out.watermark(frontier);
         }
         self.end_epoch()
+    }
+
+    fn state_tables(&self) -> Vec<StateTable> {
+        self.tables.describe()
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        self.tables.hand_over(delta);
+        Ok(())
+    }
+
+    fn restore(&mut self, table: usize, rows: ChangeBatch) -> Result<()> {
+        self.take_back(table, &rows)
+    }
+
+    fn restored(&mut self, frontier: Watermark) -> Result<()> {
+        self.taken_back(frontier)
     }
 
     fn state_size(&self) -> StateSize {
@@ -231,7 +254,7 @@ impl SessionWindow {
             if state.sessions.is_empty()
                 && state.due(self.work.gap).is_none_or(|due| due <= frontier)
             {
-                state.closed_last = None;
+                self.work.log_closed(partition, state.closed_last.take(), None);
                 self.work.unused.push(partition);
             } else {
                 self.schedule(partition);
@@ -243,11 +266,12 @@ impl SessionWindow {
         Ok(())
     }
 
+    /// Gives what is to be given, and logs what has changed.
     fn flush(&mut self, out: &mut Output) -> Result<()> {
-        let given: &mut Vec<Given> = &mut self.work.given;
-        self.emitter.emit(given, &self.partitions, self.store.as_ref(), out)?;
-        given.clear();
-        Ok(())
+        let store = self.store.as_ref();
+        self.emitter.emit(&self.work.given, &self.partitions, store, out)?;
+        self.work.given.clear();
+        self.tables.record(&mut self.work, &self.partitions, store, &self.emitter)
     }
 
     /// Lets go of rows that left and of partitions without rows.

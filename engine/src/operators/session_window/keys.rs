@@ -31,14 +31,24 @@ impl Partitions {
 
     /// The partition of each row, into `ids`. Gives the bound of all ids.
     pub(super) fn assign(&mut self, batch: &ChangeBatch, ids: &mut Vec<u32>) -> Result<usize> {
+        let columns = self.columns.iter().map(|&column| Arc::clone(batch.column(column)));
+        let columns = columns.collect::<Vec<_>>();
+        self.assign_columns(&columns, batch.num_rows(), ids)
+    }
+
+    /// As [`Partitions::assign`], for rows of which these are the partition columns.
+    pub(super) fn assign_columns(
+        &mut self,
+        columns: &[ArrayRef],
+        rows: usize,
+        ids: &mut Vec<u32>,
+    ) -> Result<usize> {
         ids.clear();
         let Some((encoder, map)) = &mut self.map else {
-            ids.resize(batch.num_rows(), 0);
+            ids.resize(rows, 0);
             return Ok(1);
         };
-        let columns = self.columns.iter().map(|&column| Arc::clone(batch.column(column)));
-        let keys = encoder.encode(&columns.collect::<Vec<_>>())?;
-        map.insert_all(&keys, ids);
+        map.insert_all(&encoder.encode(columns)?, ids);
         Ok(map.id_bound())
     }
 

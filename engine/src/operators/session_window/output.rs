@@ -62,7 +62,8 @@ impl Emitter {
         Ok(())
     }
 
-    fn times(&self, values: impl Iterator<Item = i64>) -> ArrayRef {
+    /// Moments in the type of the time column.
+    pub(super) fn times(&self, values: impl Iterator<Item = i64>) -> ArrayRef {
         let times = TimestampMicrosecondArray::from_iter_values(values);
         Arc::new(times.with_data_type(self.time_type.clone()))
     }

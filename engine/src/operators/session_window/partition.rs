@@ -41,6 +41,18 @@ impl Session {
     }
 }
 
+/// A change of what is held, for the state tables.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Logged {
+    pub(super) partition: u32,
+    /// Its row in the store; `NONE` where rows are counted.
+    pub(super) id: u32,
+    /// A row's time twice, or a session's first and last.
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) weight: i64,
+}
+
 /// One partition.
 #[derive(Debug)]
 pub(super) struct Partition {
@@ -83,7 +95,13 @@ pub(super) struct Work {
     pub(super) gap: i64,
     appends: bool,
     counts: bool,
-    on_close: bool,
+    pub(super) on_close: bool,
+    /// Changes of what is held are logged.
+    pub(super) durable: bool,
+    /// Rows (or sessions) that came and went.
+    pub(super) logged: Vec<Logged>,
+    /// Last moments of closed sessions that came and went.
+    pub(super) logged_closed: Vec<Logged>,
     /// Only sessions are held, no entries: rows only come, and are counted.
     pub(super) coalesces: bool,
     /// On close: the frontier up to which sessions have been given.
@@ -116,6 +134,9 @@ impl Work {
             appends,
             counts,
             on_close: plan.on_close,
+            durable: false,
+            logged: Vec::new(),
+            logged_closed: Vec::new(),
             coalesces: appends && counts,
             closed_at: i64::MIN,
             given: Vec::new(),
@@ -159,6 +180,35 @@ impl Work {
     fn drop_late(&mut self, change: &Change) {
         self.late += change.weight.unsigned_abs();
         self.drop_change(change);
+    }
+
+    fn log(&mut self, partition: u32, entry: &Entry, weight: i64) {
+        if self.durable && weight != 0 {
+            let Entry { id, time, .. } = *entry;
+            self.logged.push(Logged { partition, id, first: time, last: time, weight });
+        }
+    }
+
+    fn log_session(&mut self, partition: u32, session: &Session, sign: i64) {
+        if self.durable {
+            let Session { start: first, last, count } = *session;
+            let weight = sign * count;
+            self.logged.push(Logged { partition, id: NONE, first, last, weight });
+        }
+    }
+
+    /// The last moment of the partition's closed sessions is another one, or need not be known any more.
+    pub(super) fn log_closed(&mut self, partition: u32, old: Option<i64>, new: Option<i64>) {
+        if self.durable {
+            let changes = old.map(|last| (last, -1)).into_iter().chain(new.map(|last| (last, 1)));
+            self.logged_closed.extend(changes.map(|(last, weight)| Logged {
+                partition,
+                id: NONE,
+                first: last,
+                last,
+                weight,
+            }));
+        }
     }
 
     fn give(&mut self, id: u32, session: &Session, weight: i64) {
@@ -250,7 +300,7 @@ impl Partition {
         let (first, last) = (&changes[0], &changes[changes.len() - 1]);
         let start = old.first().map_or(first.time, |old| old.start.min(first.time));
         let end = old.last().map_or(last.time, |old| old.last.max(last.time));
-        let added = changes.len() as i64;
+        let added: i64 = changes.iter().map(|change| change.weight).sum();
         let count = added + old.iter().map(|session| session.count).sum::<i64>();
         let session = Session { start, last: end, count };
         if work.on_close {
@@ -261,6 +311,8 @@ impl Partition {
         } else {
             give_counts(first.partition, old, &[session], work);
         }
+        old.iter().for_each(|old| work.log_session(first.partition, old, -1));
+        work.log_session(first.partition, &session, 1);
         work.held.add(1 - old.len() as isize, 0);
         match old {
             [_] => self.sessions[cluster.sessions.start] = session,
@@ -320,6 +372,9 @@ impl Partition {
         } else {
             give_rows(&merged, old, &sessions, work);
         }
+        for (entry, before) in &merged {
+            work.log(cluster.changes[0].partition, entry, entry.weight - before);
+        }
         let entries = merged.iter().filter(|(entry, _)| entry.weight > 0).map(|(entry, _)| *entry);
         let (many, all) = (range.len() as isize, self.entries.len() as isize);
         self.entries.splice(range, entries);
@@ -336,15 +391,29 @@ impl Partition {
         Ok(())
     }
 
+    /// Sessions that were taken back in any order, and in parts, become those that they were.
+    pub(super) fn put_sessions_in_order(&mut self) {
+        self.sessions.sort_unstable_by_key(|session| session.start);
+        self.sessions.dedup_by(|part, session| {
+            let is_part = part.has_bounds_of(session);
+            session.count += if is_part { part.count } else { 0 };
+            is_part
+        });
+    }
+
     /// Gives the rows of the sessions that have ended by the frontier, and forgets them.
     pub(super) fn close(&mut self, partition: u32, frontier: i64, work: &mut Work) {
         let count = self.sessions.partition_point(|session| work.end(session) <= frontier);
         let Some(last) = count.checked_sub(1).map(|place| self.sessions[place].last) else {
             return;
         };
+        work.log_closed(partition, self.closed_last, Some(last));
         self.closed_last = Some(last);
         let mut entries = 0;
         for session in &self.sessions[..count] {
+            if work.coalesces {
+                work.log_session(partition, session, -1);
+            }
             if work.counts {
                 work.give(partition, session, session.count);
             }
@@ -354,6 +423,7 @@ impl Partition {
                 if !work.counts {
                     work.give(entry.id, session, entry.weight);
                 }
+                work.log(partition, entry, -entry.weight);
                 leave(entry, work);
                 entries += 1;
             }

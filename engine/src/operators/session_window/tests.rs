@@ -5,6 +5,8 @@ use proptest::prelude::*;
 
 use super::build;
 use crate::change_batch::{ChangeBatch, project_schema};
+use crate::operator::StateSize;
+use crate::operators::restore_testing::{End, Event, Route, Step, Subject, changes, check, script};
 use crate::operators::row_store::testing::{
     Bag, Driven, TestRow, add, admissible, batch, line, schema, with_field,
 };
@@ -380,5 +382,74 @@ proptest! {
             sessions.sum.iter().map(|(line, &count)| (short(line), count)).collect();
         prop_assert_eq!(sum, naive(&plan, &all));
         prop_assert_eq!(sessions.ctx.late_rows.load(std::sync::atomic::Ordering::Relaxed), 0);
+    }
+}
+
+/// What a checkpoint has is what is held: sessions where they say it all, else rows.
+fn inspect(contents: &[ChangeBatch], held: StateSize) {
+    let rows = &contents[0];
+    let weights: i64 = (0..rows.num_rows()).map(|row| rows.weight(row)).sum();
+    assert!(held.rows == rows.num_rows() || held.rows as i64 == weights, "{held:?}: {contents:?}");
+}
+
+fn restarts(plan: &SessionWindow, append_only: bool, script: &[Step]) {
+    let input = schema(&TYPES);
+    let mut output = project_schema(&input, &plan.columns);
+    for name in ["window_start", "window_end"] {
+        let time = DataType::Timestamp(TimeUnit::Microsecond, None);
+        output = with_field(&output, Field::new(name, time, false));
+    }
+    let build = || build(plan, &input, &output, append_only).unwrap();
+    let routes = vec![Route::Hash(plan.partition.clone())];
+    check(&Subject { build: &build, routes, inspect: &inspect }, script);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_restart_makes_no_difference(
+        partition in prop::sample::select(vec![vec![], vec![0], vec![1, 0]]),
+        columns in prop::sample::select(vec![vec![], vec![0], vec![1], vec![0, 1]]),
+        gap_us in 1..3_i64,
+        append_only: bool,
+        changes in changes(1, TYPES.len()),
+    ) {
+        let plan = SessionWindow { partition, time: 2, gap_us, columns, on_close: false };
+        restarts(&plan, append_only, &script(&[&TYPES], &[append_only], &changes));
+    }
+
+    /// Rows come around a watermark that advances: some are late, and stay so.
+    #[test]
+    fn on_close_a_restart_makes_no_difference(
+        columns in prop::sample::select(vec![vec![0], vec![1], vec![0, 1]]),
+        gap_us in 1..8_i64,
+        append_only: bool,
+        epochs in prop::collection::vec(
+            (
+                prop::collection::vec((0..4_i64, 0..3_i64, -9..12_i64), 0..8),
+                0..9_i64,
+                prop_oneof![
+                    2 => Just(End::Plain),
+                    2 => Just(End::Checkpoint),
+                    1 => (1..4_usize).prop_map(End::Restart),
+                ],
+            ),
+            1..25,
+        ),
+    ) {
+        let plan = SessionWindow { partition: vec![0], time: 2, gap_us, columns, on_close: true };
+        let mut now = 20;
+        let mut steps = Vec::new();
+        for (rows, advance, end) in epochs {
+            let rows: Vec<_> =
+                rows.iter().map(|&(k, v, t)| (vec![Some(k), Some(v), Some(now + t)], 1)).collect();
+            now += advance;
+            let mut events = vec![Event::Batch(0, batch(&TYPES, &rows))];
+            events.push(Event::Watermark(Watermark(now)));
+            steps.push(Step { events, end });
+        }
+        steps.push(Step { events: vec![Event::Watermark(Watermark::MAX)], end: End::Plain });
+        restarts(&plan, append_only, &steps);
     }
 }
