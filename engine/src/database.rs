@@ -548,6 +548,8 @@ fn ended(registry: &Registry, relation: &Relation) -> bool {
 }
 
 #[cfg(test)]
+mod restart_tests;
+#[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,164 @@
+//! Failures inside a durable database: the dataflow goes back to its checkpoint by itself, and nobody can tell afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::tests::{batch, count_by_v, schema, table};
+use crate::change_batch::ChangeBatch;
+use crate::engine::*;
+use crate::error::{EngineError, Result};
+use crate::plan::{RelationId, StreamPlan};
+use crate::source::{Offset, Polled, Source, Split, SplitReader};
+use crate::state::MemoryBackend;
+use crate::supervisor::RestartStrategy;
+
+const TABLE: RelationId = RelationId(1);
+const SOURCE: RelationId = RelationId(2);
+const VIEW: RelationId = RelationId(3);
+const ABOVE: RelationId = RelationId(4);
+const ROWS: u64 = 3000;
+
+/// Gives numbers, and panics so many times when it comes to a certain one.
+#[derive(Debug)]
+struct Fragile {
+    at: u64,
+    times: Arc<AtomicU32>,
+}
+
+struct Reader {
+    next: u64,
+    at: u64,
+    times: Arc<AtomicU32>,
+}
+
+impl Source for Fragile {
+    fn list_splits(&self) -> Result<Vec<Split>> {
+        Ok(vec![Split("only".into())])
+    }
+
+    fn open(&self, _: &Split, from: Offset, _: &[usize]) -> Result<Box<dyn SplitReader>> {
+        Ok(Box::new(Reader { next: from.0, at: self.at, times: Arc::clone(&self.times) }))
+    }
+
+    fn is_bounded(&self) -> bool {
+        true
+    }
+}
+
+impl SplitReader for Reader {
+    fn poll(&mut self, rows_max: usize, until: Option<Offset>) -> Result<Polled> {
+        let end = until.map_or(ROWS, |until| until.0.min(ROWS));
+        if self.next >= end {
+            return Ok(Polled::Finished);
+        }
+        let to = (self.next + rows_max as u64).min(end);
+        let left = |times: u32| times.checked_sub(1);
+        if (self.next..to).contains(&self.at)
+            && self.times.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).is_ok()
+        {
+            panic!("the reader breaks at {}", self.at);
+        }
+        let lines: String = (self.next..to).map(|k| format!("+1 | {k} | {}\n", k % 10)).collect();
+        self.next = to;
+        let rows = batch(&format!("| k: i64 | v: i64\n{lines}")).into_parts().0;
+        Ok(Polled::Rows { rows, next: Offset(to), bad: vec![] })
+    }
+}
+
+fn open(restart: RestartStrategy, failures: u32) -> (Arc<Engine>, Arc<AtomicU32>) {
+    let config = EngineConfig {
+        parallelism: 2,
+        batch_rows: 7,
+        checkpoint_interval_ms: 5,
+        restart,
+        ..EngineConfig::default()
+    };
+    let engine = Engine::open(config, Arc::new(MemoryBackend::default())).unwrap();
+    engine.finish_recovery().unwrap();
+    engine.create_table(table(TABLE.0, vec![])).unwrap();
+    let times = Arc::new(AtomicU32::new(failures));
+    let source = Arc::new(Fragile { at: ROWS / 2, times: Arc::clone(&times) });
+    let (name, schema) = ("fragile".to_string(), schema(&["k", "v"]));
+    let definition = SourceDefinition { id: SOURCE, name, schema, source, watermark: None };
+    engine.create_source(definition).unwrap();
+    (engine, times)
+}
+
+fn view(engine: &Engine, id: RelationId, input: RelationId) {
+    let properties = engine.properties(input).unwrap();
+    let names = schema(&["k", "v"]);
+    let scan = StreamPlan::scan(input, input.to_string(), &names, &properties, vec![0, 1]);
+    let plan = count_by_v(scan);
+    engine.create_view(ViewSpec { id, name: id.to_string(), plan }).unwrap();
+}
+
+fn write(engine: &Engine, row: u64) -> Option<Committed> {
+    let changes = batch(&format!("| k: i64 | v: i64\n+1 | {row} | {}\n", row % 3));
+    let change = TableChange { table: TABLE, changes, on_conflict: OnConflict::Fail };
+    engine.commit(vec![change]).ok()
+}
+
+fn rows(engine: &Engine, id: RelationId) -> String {
+    let read = engine.read(&[id]).unwrap();
+    let batches = read.relations[&id].collect().unwrap();
+    let texts: Vec<String> =
+        batches.into_iter().map(|rows| ChangeBatch::insert(rows).pretty()).collect();
+    let mut lines: Vec<&str> = texts.iter().flat_map(|text| text.lines()).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_undone_and_everything_is_there_once() {
+    let strategy = RestartStrategy::FixedDelay { attempts: 10, delay_ms: 1 };
+    let (engine, left) = open(strategy, 3);
+    view(&engine, ABOVE, TABLE);
+    engine.wait_ready(ABOVE).await.unwrap();
+    view(&engine, VIEW, SOURCE);
+    let mut written = 0;
+    let mut last =
+        Committed { epoch: crate::time::Epoch(0), deleted: 0, inserted: 0, log_position: 0 };
+    for row in 0..600 {
+        // A commit that meets the restart is refused, and then not there.
+        if let Some(committed) = write(&engine, row * 3) {
+            written += 1;
+            last = committed;
+        }
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+    engine.wait_ready(VIEW).await.unwrap();
+    engine.wait_bounded(None).await.unwrap();
+    engine.wait_epoch(last.epoch).await.unwrap();
+    let each = ROWS / 10;
+    let expected: Vec<String> = (0..10).map(|v| format!("+1 | {v} | {each}")).collect();
+    assert_eq!(rows(&engine, VIEW), expected.join("\n"));
+    assert_eq!(rows(&engine, ABOVE), format!("+1 | 0 | {written}"));
+    assert!(written > 500, "{written}");
+    assert_eq!(left.load(Ordering::Acquire), 0, "it broke three times");
+    engine.close();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_strategy_gives_up_only_what_failed_is_lost() {
+    let strategy = RestartStrategy::FailureRate { failures: 2, interval_ms: 60_000, delay_ms: 1 };
+    let (engine, left) = open(strategy, 100);
+    view(&engine, ABOVE, TABLE);
+    engine.wait_ready(ABOVE).await.unwrap();
+    view(&engine, VIEW, SOURCE);
+    let failed = async {
+        loop {
+            if let Err(error @ EngineError::JobFailed { .. }) = engine.read(&[VIEW]) {
+                return error.to_string();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let error = tokio::time::timeout(Duration::from_secs(20), failed).await.unwrap();
+    assert!(error.contains("the reader breaks at 1500"), "{error}");
+    assert_eq!(left.load(Ordering::Acquire), 97, "two restarts, then no more");
+    let committed = write(&engine, 3).unwrap();
+    engine.wait_epoch(committed.epoch).await.unwrap();
+    assert_eq!(rows(&engine, ABOVE), "+1 | 0 | 1");
+    engine.close();
+}
