@@ -259,6 +259,9 @@ impl Default for EngineConfig {
     }
 }
 
+/// Tasks of a fragment, at most: one for each key group.
+const TASKS_MAX: usize = 256;
+
 /// A running engine: one database's relations. Cheap to share behind `Arc`.
 ///
 /// Methods that change definitions block the calling thread for a few barriers at most; call them from
@@ -349,6 +352,24 @@ impl Engine {
                 done => return done,
             }
         }
+    }
+
+    /// Runs with so many tasks per fragment from now on: a checkpoint, then everything goes on from it, its state dealt out
+    /// to the new tasks by key group. Nothing is computed again; calls wait meanwhile.
+    ///
+    /// # Errors
+    /// `InvalidOption` for 0; `Unsupported` without durable state.
+    pub async fn rescale(self: &Arc<Self>, tasks: usize) -> Result<()> {
+        if tasks == 0 || tasks > TASKS_MAX {
+            let text = format!("the parallelism is a number from 1 to {TASKS_MAX}");
+            return Err(EngineError::InvalidOption(text));
+        }
+        if self.is_durable() {
+            self.checkpoint().await?;
+        }
+        let engine = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || engine.database.rescale(tasks)).await;
+        done.map_err(EngineError::internal)?
     }
 
     /// The newest completed checkpoints, oldest first.

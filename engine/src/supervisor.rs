@@ -137,6 +137,13 @@ pub(crate) struct Failure {
     pub(crate) error: EngineError,
 }
 
+/// What the supervisor is told.
+pub(crate) enum Order {
+    Failed(Failure),
+    /// So many tasks from now on; the reply comes when they run.
+    Rescale(usize, Sender<Result<()>>),
+}
+
 /// A database whose dataflow may be another one tomorrow.
 pub(crate) struct Supervised {
     current: RwLock<Arc<Inner>>,
@@ -145,12 +152,14 @@ pub(crate) struct Supervised {
     failed: Mutex<BTreeMap<RelationId, String>>,
     backend: Option<Arc<dyn StateBackend>>,
     closed: AtomicBool,
+    /// To the supervisor, in durable databases.
+    orders: Option<Sender<Order>>,
 }
 
 impl Supervised {
     /// A database in memory: there is nothing to go back to.
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        Arc::new(Self::over(Inner::start(config), None))
+        Arc::new(Self::over(Inner::start(config), None, None))
     }
 
     /// A durable database, and the thread that starts it again.
@@ -158,19 +167,24 @@ impl Supervised {
         let (sender, receiver) = channel();
         let durable = Durable::load(Arc::clone(&backend))?.supervised(0, sender.clone());
         let inner = Inner::open(config.clone(), durable)?;
-        let supervised = Arc::new(Self::over(inner, Some(backend)));
+        let orders = Some(sender.clone());
+        let supervised = Arc::new(Self::over(inner, Some(backend), orders));
         let weak = Arc::downgrade(&supervised);
         let thread = std::thread::Builder::new().name("millstream-supervisor".to_string());
         thread
-            .spawn(move || supervise(&weak, &receiver, &sender, &config))
+            .spawn(move || supervise(&weak, &receiver, &sender, config))
             .map_err(|error| EngineError::external("starting a thread", error))?;
         Ok(supervised)
     }
 
-    fn over(inner: Arc<Inner>, backend: Option<Arc<dyn StateBackend>>) -> Self {
+    fn over(
+        inner: Arc<Inner>,
+        backend: Option<Arc<dyn StateBackend>>,
+        orders: Option<Sender<Order>>,
+    ) -> Self {
         let (definitions, failed) = (Mutex::default(), Mutex::default());
         let closed = AtomicBool::new(false);
-        Self { current: RwLock::new(inner), definitions, failed, backend, closed }
+        Self { current: RwLock::new(inner), definitions, failed, backend, closed, orders }
     }
 
     /// The dataflow that runs; waits while it is being started again.
@@ -190,12 +204,24 @@ impl Supervised {
         self.failed.lock().remove(&id);
     }
 
+    /// Runs with so many tasks from now on: their state is dealt out anew. Blocks until they run.
+    pub(crate) fn rescale(&self, tasks: usize) -> Result<()> {
+        let Some(orders) = &self.orders else {
+            let what = "another parallelism of a running database in memory";
+            return Err(EngineError::Unsupported(what.to_string()));
+        };
+        let (reply, answer) = channel();
+        let sent = orders.send(Order::Rescale(tasks, reply));
+        sent.map_err(|_| EngineError::ShuttingDown)?;
+        answer.recv().map_err(|_| EngineError::ShuttingDown)?
+    }
+
     /// Goes back to the newest checkpoint.
     fn restart(
         &self,
         config: &EngineConfig,
         generation: u64,
-        failures: &Sender<Failure>,
+        failures: &Sender<Order>,
     ) -> Result<()> {
         let Some(backend) = &self.backend else {
             return Err(EngineError::internal("nothing to go back to"));
@@ -241,16 +267,23 @@ impl Supervised {
 /// The supervisor's thread.
 fn supervise(
     supervised: &Weak<Supervised>,
-    failures: &Receiver<Failure>,
-    sender: &Sender<Failure>,
-    config: &EngineConfig,
+    orders: &Receiver<Order>,
+    sender: &Sender<Order>,
+    mut config: EngineConfig,
 ) {
     let mut generation = 0;
     let mut times: VecDeque<Instant> = VecDeque::new();
     // The sender lives here too: the end shows in the database being gone.
     loop {
-        let failure = match failures.recv_timeout(Duration::from_secs(1)) {
-            Ok(failure) => failure,
+        let failure = match orders.recv_timeout(Duration::from_secs(1)) {
+            Ok(Order::Failed(failure)) => failure,
+            Ok(Order::Rescale(tasks, reply)) => {
+                let Some(database) = supervised.upgrade() else { return };
+                generation += 1;
+                config.parallelism = tasks;
+                let _ = reply.send(database.restart(&config, generation, sender));
+                continue;
+            }
             Err(_) if supervised.strong_count() == 0 => return,
             Err(_) => continue,
         };
@@ -272,7 +305,7 @@ fn supervise(
             if inner.is_closed() {
                 // The last attempt did not come up: the others must.
                 generation += 1;
-                let _ = database.restart(config, generation, sender);
+                let _ = database.restart(&config, generation, sender);
             } else {
                 inner.give_up(job, error);
             }
@@ -281,13 +314,13 @@ fn supervise(
         tracing::warn!(relation = %job, %error, ?delay, "the dataflow failed and will start again");
         std::thread::sleep(delay);
         generation += 1;
-        match database.restart(config, generation, sender) {
+        match database.restart(&config, generation, sender) {
             Ok(()) => tracing::info!("the dataflow runs again"),
             Err(EngineError::ShuttingDown) => return,
             Err(error) => {
                 tracing::error!(%error, "the dataflow could not be started again");
                 // The next attempt comes by the same rule.
-                let _ = sender.send(Failure { generation, job, error });
+                let _ = sender.send(Order::Failed(Failure { generation, job, error }));
             }
         }
     }

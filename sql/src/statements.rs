@@ -11,6 +11,7 @@ use crate::outcome::{CopyTarget, Description, Outcome, RowStream};
 use crate::parser::Command;
 use crate::session::{Definition, Run, Session, Statement};
 
+mod alter_system;
 mod assign;
 mod copy;
 mod create_relation;
@@ -53,6 +54,7 @@ pub(crate) async fn run(
         Command::Copy(copy) => copy::run(session, copy, run).await,
         Command::Flush => transaction::flush(session).await,
         Command::Checkpoint => transaction::checkpoint(session).await,
+        Command::AlterSystem { parallelism } => alter_system::run(session, *parallelism).await,
         Command::Savepoint(command) => savepoint::run(session, command).await,
         Command::Reset(name) => set::reset(session, name.as_deref()),
         Command::Set(set) => set::set(session, set),

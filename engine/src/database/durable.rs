@@ -31,7 +31,7 @@ use crate::state::redeal::Dealt;
 use crate::state::restore::Saved;
 use crate::state::{Space, StateBackend, Write};
 use crate::store::Versions;
-use crate::supervisor::Failure;
+use crate::supervisor::{Failure, Order};
 use crate::time::Epoch;
 
 /// Time between attempts while a checkpoint cannot be written.
@@ -49,7 +49,7 @@ pub(crate) struct Durable {
     /// The newest durable checkpoint's epoch.
     reached: watch::Sender<Epoch>,
     /// Who starts the dataflow again when it fails, and its number.
-    supervisor: Option<(u64, Sender<Failure>)>,
+    supervisor: Option<(u64, Sender<Order>)>,
     failed: AtomicBool,
     /// What the database starts from, until it has.
     saved: RwLock<Option<Arc<Saved>>>,
@@ -96,7 +96,7 @@ impl Durable {
     }
 
     /// Failures are told to a supervisor.
-    pub(crate) fn supervised(mut self, generation: u64, failures: Sender<Failure>) -> Self {
+    pub(crate) fn supervised(mut self, generation: u64, failures: Sender<Order>) -> Self {
         self.supervisor = Some((generation, failures));
         self
     }
@@ -112,7 +112,7 @@ impl Durable {
         let Some((generation, failures)) = &self.supervisor else { return false };
         self.failed.store(true, Ordering::Release);
         let (generation, error) = (*generation, error.clone());
-        failures.send(Failure { generation, job, error }).is_ok()
+        failures.send(Order::Failed(Failure { generation, job, error })).is_ok()
     }
 
     /// Starts the threads that write.

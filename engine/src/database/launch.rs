@@ -2,44 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use datafusion_physical_expr::utils::collect_columns;
 
 use super::events::Change;
-use super::job::{Kind, NewJob, Relation, SourceTask};
-use super::resume::{
-    Place, handover, record_of, restore_contents, restore_operators, splits as splits_of,
-};
-use super::table::TableState;
+use super::job::{Kind, NewJob, Relation};
+use super::resume::{Place, handover, record_of, restore_contents, restore_operators};
 use super::{Inner, Registry};
 use crate::build::build_operator;
-use crate::engine::{SourceDefinition, TableSpec};
 use crate::error::{EngineError, Result};
 use crate::exchange::channel::{Credit, Receiver, channel};
 use crate::exchange::{Edge, Routing};
 use crate::key::KeyEncoder;
-use crate::message::Start;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::Context;
-use crate::operators::watermark;
 use crate::plan::fragment::{Child, Parallelism};
-use crate::plan::{
-    Distribution, Fragment, FragmentInput, FragmentPlan, Properties, RelationId, StreamPlan,
-};
+use crate::plan::{Distribution, Fragment, FragmentInput, FragmentPlan, RelationId, StreamPlan};
 use crate::scheduler::Waker;
 use crate::sink::Sink;
-use crate::source::{EventTime, OffsetVersions, Runner, Split};
 use crate::state::restore::Saved;
 use crate::store::Versions;
 use crate::store::writer::Writer;
 use crate::task::align::Alignment;
 use crate::task::backfill::Backfill;
-use crate::task::lane::{Lane, Root, RootKind, SourceRoot};
+use crate::task::lane::{Lane, Root, RootKind};
 use crate::task::mailbox::Mailbox;
 use crate::task::terminal::{Contents, RelationRoot, SinkRoot, Terminal};
 use crate::task::{Handover, Leaf, Node, Target, Task};
 use crate::time::Watermark;
+
+mod roots;
 
 /// A task's parts before it is put together.
 struct Parts {
@@ -95,165 +85,6 @@ impl Inner {
             hydrated: false,
             durable: parts.durable,
         }
-    }
-
-    /// A table's one task: it passes committed changes to the readers.
-    pub(super) fn launch_table(&self, spec: TableSpec) -> Result<(Relation, NewJob)> {
-        let key = (!spec.primary_key.is_empty()).then(|| spec.primary_key.clone());
-        let indexed = key.is_some() || !spec.append_only;
-        let mut writer = Writer::new(Arc::clone(&spec.schema), key.as_deref(), !indexed)?;
-        let versions = Arc::new(Versions::default());
-        let saved = self.saved();
-        let place = Place::new(spec.id, 0, 0)?;
-        let mut sealed = None;
-        if let Some(saved) = &saved {
-            sealed = restore_contents(saved, place, &mut writer)?;
-            versions.seal(saved.epoch(), sealed.clone(), Vec::new());
-        }
-        let properties = Properties {
-            append_only: spec.append_only,
-            unique_key: key,
-            watermark_columns: spec.watermark.iter().map(|(column, _)| *column).collect(),
-        };
-        let kind = Kind::Table { versions: Arc::clone(&versions) };
-        let (id, name) = (spec.id, spec.name.clone());
-        let mut relation = Relation::new(name, Arc::clone(&spec.schema), properties, kind);
-        let waker = self.scheduler.reserve();
-        let mailbox = Arc::new(Mailbox::new(waker.clone()));
-        let root = Root::new(Arc::clone(&mailbox), RootKind::Table, Arc::clone(&self.events));
-        let mut nodes: Vec<(Box<dyn crate::operator::Operator>, Target, usize)> = Vec::new();
-        let mut names = Vec::new();
-        if let Some((_, expr)) = &spec.watermark {
-            nodes.push((watermark::build(Arc::clone(expr)), Target::Terminal, 1));
-            names.push(NodeMetrics::new("Watermark".to_string()));
-        }
-        let leaf =
-            if nodes.is_empty() { Target::Terminal } else { Target::Node { node: 0, input: 0 } };
-        let contents = Contents::Stored(Arc::clone(&versions));
-        let schema = Arc::clone(&spec.schema);
-        let terminal = RelationRoot::new(id, 0, schema, None, contents);
-        let metrics = Arc::new(TaskMetrics::new(0, 0, format!("Table {}", spec.name), names));
-        relation.wakers = vec![waker.clone()];
-        relation.metrics = vec![Arc::clone(&metrics)];
-        let durable = self.is_durable().then(|| Handover::stateless(0, nodes.len()));
-        let mut task = self.assemble(Parts {
-            job: id,
-            root: 0,
-            context: self.context(&relation),
-            lanes: vec![(0, Lane::Root(Box::new(root)))],
-            leaves: vec![leaf],
-            nodes,
-            terminal: Terminal::Relation(Box::new(terminal)),
-            metrics,
-            durable,
-        });
-        if let Some(record) = saved.and_then(|saved| place.record(&saved)) {
-            task.resume(&record)?;
-        }
-        let table = TableState {
-            spec,
-            writer,
-            sealed,
-            versions,
-            mailbox: Arc::clone(&mailbox),
-            changes: Vec::new(),
-            handover: Vec::new(),
-        };
-        let job = NewJob {
-            id,
-            roots: 1,
-            scans: 0,
-            tasks: vec![(waker, Box::new(task))],
-            mailboxes: vec![mailbox],
-            table: Some(table),
-        };
-        Ok((relation, job))
-    }
-
-    /// The shared readers of a source, with their first readers attached.
-    fn launch_source(
-        &self,
-        relation: &mut Relation,
-        assigned: Vec<Vec<Split>>,
-        wakers: Vec<Waker>,
-        mut edges: Vec<Vec<Edge>>,
-        resumes: bool,
-    ) -> Result<NewJob> {
-        let context = self.context(relation);
-        let saved = self.saved();
-        let Kind::Source { definition, splits, running } = &mut relation.kind else {
-            return Err(EngineError::internal("not a source"));
-        };
-        let SourceDefinition { id, name, schema, source, watermark } = definition.as_ref().clone();
-        *running = true;
-        relation.partitions = wakers.len();
-        relation.metrics.clear();
-        splits.clear();
-        let (mut tasks, mut mailboxes) = (Vec::new(), Vec::new());
-        for (task, (waker, own)) in wakers.iter().zip(assigned).enumerate() {
-            let context = Context { errors: self.task_errors(), ..context.clone() };
-            let offsets = Arc::new(OffsetVersions::default());
-            let finished = Arc::new(AtomicBool::new(false));
-            let mut runner =
-                Runner::new(Arc::clone(&source), Vec::new(), []).discovering(task, wakers.len());
-            runner.resume(splits_of(saved.as_ref(), id, own));
-            let start = match &saved {
-                Some(saved) => {
-                    offsets.seal(saved.epoch(), runner.offsets());
-                    if resumes { Start::Empty } else { Start::Offsets(runner.offsets()) }
-                }
-                None => Start::Empty,
-            };
-            let event_time = watermark.as_ref().map(|(_, expr)| EventTime {
-                expr: Arc::clone(expr),
-                columns: collect_columns(expr).iter().map(|column| column.index()).collect(),
-            });
-            let mut source_root = SourceRoot::new(
-                name.clone(),
-                runner,
-                event_time,
-                Arc::clone(&context.errors),
-                self.config.batch_rows,
-                Arc::clone(&finished),
-            );
-            let contents = Contents::Replayable(Arc::clone(&offsets));
-            let mut terminal = RelationRoot::new(id, task, Arc::clone(&schema), None, contents);
-            let mark = saved.as_ref().and_then(|saved| saved.output(id));
-            if let Some(mark) = mark {
-                terminal.resume(mark);
-            }
-            for edge in edges.get_mut(task).map(std::mem::take).unwrap_or_default() {
-                bind(&edge, waker);
-                terminal.attach(edge, start.clone());
-            }
-            source_root.read_columns(terminal.wanted_columns());
-            terminal.set_layout(source_root.runner.projection().to_vec());
-            let metrics = Arc::new(TaskMetrics::new(0, task, format!("Source {name}"), Vec::new()));
-            relation.metrics.push(Arc::clone(&metrics));
-            splits.push(SourceTask { offsets, finished });
-            let mailbox = Arc::new(Mailbox::new(waker.clone()));
-            mailboxes.push(Arc::clone(&mailbox));
-            let kind = RootKind::Source(source_root);
-            let root = Root::new(mailbox, kind, Arc::clone(&self.events));
-            let mut task = self.assemble(Parts {
-                job: id,
-                root: task,
-                context,
-                lanes: vec![(0, Lane::Root(Box::new(root)))],
-                leaves: vec![Target::Terminal],
-                nodes: vec![],
-                terminal: Terminal::Relation(Box::new(terminal)),
-                metrics,
-                durable: self.is_durable().then(|| Handover::stateless(task, 0)),
-            });
-            if let Some(mark) = mark {
-                task.leaves.iter_mut().for_each(|leaf| leaf.frontier = mark);
-            }
-            tasks.push((waker.clone(), Box::new(task) as Box<dyn crate::scheduler::Run>));
-        }
-        let roots = tasks.len();
-        relation.wakers = wakers;
-        Ok(NewJob { id, roots, scans: 0, tasks, mailboxes, table: None })
     }
 
     /// Makes the job of a view, or of a sink when one is given, and registers it.
@@ -334,37 +165,6 @@ impl Inner {
             Parallelism::Like(id) => Ok(partition_wakers(registry, sources, id)?.len()),
         });
         tasks.collect()
-    }
-
-    /// The sources of a plan that do not run yet, with their splits for each task.
-    fn idle_sources(&self, plan: &StreamPlan) -> Result<Vec<(RelationId, Vec<Vec<Split>>)>> {
-        let mut idle = Vec::new();
-        for id in plan.relations() {
-            let source = match self.registry.lock().get(&id).map(|relation| &relation.kind) {
-                Some(Kind::Source { definition, running: false, .. }) => {
-                    Arc::clone(&definition.source)
-                }
-                _ => continue,
-            };
-            // Where it stood when it ran before is of no use to it: it begins at the beginning.
-            if self.saved().is_none() {
-                self.reset(id)?;
-            }
-            let splits = source.list_splits()?;
-            let limit = if source.discovers_splits() { usize::MAX } else { splits.len() };
-            let tasks = self.config.parallelism.min(limit).max(1);
-            let mut assigned = vec![Vec::new(); tasks];
-            for (number, split) in splits.into_iter().enumerate() {
-                let task = if source.discovers_splits() {
-                    Runner::owner(&split, tasks)
-                } else {
-                    number % tasks
-                };
-                assigned[task].push(split);
-            }
-            idle.push((id, assigned));
-        }
-        Ok(idle)
     }
 }
 

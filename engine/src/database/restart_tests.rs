@@ -140,6 +140,36 @@ async fn a_panic_is_undone_and_everything_is_there_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_parallelism_changes_while_rows_come() {
+    let (engine, _) = open(RestartStrategy::None, 0);
+    view(&engine, ABOVE, TABLE);
+    view(&engine, VIEW, SOURCE);
+    engine.wait_ready(ABOVE).await.unwrap();
+    let mut written = 0;
+    for (round, tasks) in [4, 1, 3, 2].into_iter().enumerate() {
+        for row in 0..50 {
+            assert!(write(&engine, (round as u64 * 50 + row) * 3).is_some());
+            written += 1;
+        }
+        engine.rescale(tasks).await.unwrap();
+        let jobs = engine.jobs();
+        let counted = |id: RelationId| {
+            let job = jobs.iter().find(|job| job.id == id).unwrap();
+            job.operators.iter().filter(|o| o.name.starts_with("Aggregate")).count()
+        };
+        assert_eq!(counted(ABOVE), tasks, "{jobs:?}");
+        engine.flush().await.unwrap();
+        assert_eq!(rows(&engine, ABOVE), format!("+1 | 0 | {written}"));
+    }
+    engine.wait_bounded(None).await.unwrap();
+    let each = ROWS / 10;
+    let expected: Vec<String> = (0..10).map(|v| format!("+1 | {v} | {each}")).collect();
+    assert_eq!(rows(&engine, VIEW), expected.join("\n"));
+    assert!(engine.rescale(0).await.is_err());
+    engine.close();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn when_the_strategy_gives_up_only_what_failed_is_lost() {
     let strategy = RestartStrategy::FailureRate { failures: 2, interval_ms: 60_000, delay_ms: 1 };
     let (engine, left) = open(strategy, 100);

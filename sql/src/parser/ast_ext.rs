@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Checkpoint,
     /// CREATE SAVEPOINT and DROP SAVEPOINT: copies of the database. SAVEPOINT is a transaction's.
     Savepoint(SavepointCommand),
+    /// ALTER SYSTEM SET parallelism.
+    AlterSystem { parallelism: u32 },
     /// RESET name or RESET ALL (`None`).
     Reset(Option<String>),
     /// SET name = value; `None` is DEFAULT.
@@ -286,6 +288,7 @@ impl Command {
             Self::Checkpoint => "CHECKPOINT",
             Self::Savepoint(SavepointCommand::Create { .. }) => "CREATE SAVEPOINT",
             Self::Savepoint(SavepointCommand::Drop { .. }) => "DROP SAVEPOINT",
+            Self::AlterSystem { .. } => "ALTER SYSTEM",
             Self::Reset(_) => "RESET",
             Self::Set(_) => "SET",
             Self::Fetch(fetch) if fetch.moves => "MOVE",

@@ -45,6 +45,26 @@ pub(super) fn parse_drop(parser: &mut Parser<'_>) -> Parsed<Command> {
     Ok(Command::Drop(DropRelation { kind, if_exists, names, cascade }))
 }
 
+/// ALTER SYSTEM SET; other forms of ALTER are left to sqlparser.
+pub(super) fn parse_alter(parser: &mut Parser<'_>) -> Parsed<Command> {
+    if word_at(parser, 1) != "SYSTEM" {
+        return Ok(Command::Sql(Box::new(parser.parse_statement()?)));
+    }
+    expect(parser, "ALTER")?;
+    expect(parser, "SYSTEM")?;
+    expect(parser, "SET")?;
+    let name = parser.parse_identifier()?;
+    if fold(&name) != "parallelism" {
+        return Err(super::columns::unsupported(&format!("ALTER SYSTEM SET {name}")));
+    }
+    if !take(parser, &["TO"]) {
+        parser.expect_token(&Token::Eq)?;
+    }
+    let tasks = parser.parse_literal_uint()?;
+    let parallelism = u32::try_from(tasks).unwrap_or(u32::MAX);
+    Ok(Command::AlterSystem { parallelism })
+}
+
 pub(super) fn parse_show(parser: &mut Parser<'_>) -> Parsed<Command> {
     expect(parser, "SHOW")?;
     let relations: [(&[&str], RelationKind); 6] = [
