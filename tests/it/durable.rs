@@ -23,6 +23,14 @@ async fn cells(db: &Database, sql: &str) -> String {
     rows.map(cells).collect::<Vec<_>>().join(" ")
 }
 
+/// As [`cells`], where the rows have no order.
+async fn sorted(db: &Database, sql: &str) -> Vec<String> {
+    let text = cells(db, sql).await;
+    let mut rows: Vec<String> = text.split(' ').map(str::to_string).collect();
+    rows.sort();
+    rows
+}
+
 const SETUP: &str = "
     CREATE TABLE sale (id INT PRIMARY KEY, city TEXT, amount BIGINT);
     CREATE MATERIALIZED VIEW by_city AS SELECT city, sum(amount)::BIGINT AS total FROM sale GROUP BY city;
@@ -172,4 +180,191 @@ fn asynchronous_commit_is_a_choice() {
         let error = session.execute("SET synchronous_commit = sometimes").await.unwrap_err();
         assert_eq!(error.sqlstate(), Some("22023"));
     });
+}
+
+/// A larger definition: every kind of state, reopened and rescaled in turn.
+const WIDE: &str = "
+    CREATE TABLE item (id INT PRIMARY KEY, grp INT, price BIGINT, name TEXT);
+    CREATE TABLE grp (id INT PRIMARY KEY, title TEXT);
+    CREATE MATERIALIZED VIEW per_group AS
+        SELECT g.title, count(*) AS n, sum(i.price)::BIGINT AS total, min(i.price) AS least,
+               count(DISTINCT i.name) AS names, string_agg(i.name, ',' ORDER BY i.id) AS list
+        FROM item i JOIN grp g ON i.grp = g.id GROUP BY g.title;
+    CREATE MATERIALIZED VIEW dearest AS
+        SELECT id, grp, price FROM (SELECT id, grp, price,
+            row_number() OVER (PARTITION BY grp ORDER BY price DESC, id) AS place FROM item) ranked
+        WHERE place <= 2;
+    CREATE MATERIALIZED VIEW lonely AS SELECT g.id FROM grp g LEFT JOIN item i ON i.grp = g.id WHERE i.id IS NULL;
+    CREATE MATERIALIZED VIEW names AS SELECT name FROM item EXCEPT SELECT title FROM grp;
+    CREATE MATERIALIZED VIEW over_view AS SELECT n, count(*) AS groups FROM per_group GROUP BY n;
+    CREATE MATERIALIZED VIEW inverse AS SELECT id, 100 / price AS part FROM item";
+
+/// Each view with its query, run once.
+const TWINS: [(&str, &str); 6] = [
+    (
+        "per_group",
+        "SELECT g.title, count(*) AS n, sum(i.price)::BIGINT AS total, min(i.price) AS least, \
+         count(DISTINCT i.name) AS names, string_agg(i.name, ',' ORDER BY i.id) AS list \
+         FROM item i JOIN grp g ON i.grp = g.id GROUP BY g.title",
+    ),
+    (
+        "dearest",
+        "SELECT id, grp, price FROM (SELECT id, grp, price, row_number() OVER (PARTITION BY grp \
+         ORDER BY price DESC, id) AS place FROM item) ranked WHERE place <= 2",
+    ),
+    ("lonely", "SELECT g.id FROM grp g LEFT JOIN item i ON i.grp = g.id WHERE i.id IS NULL"),
+    ("names", "SELECT name FROM item EXCEPT SELECT title FROM grp"),
+    ("over_view", "SELECT n, count(*) AS groups FROM per_group GROUP BY n"),
+    ("inverse", "SELECT id, 100 / price AS part FROM item WHERE price <> 0"),
+];
+
+async fn compare_twins(db: &Database, moment: &str) {
+    for (view, query) in TWINS {
+        let held = sorted(db, &format!("SELECT * FROM {view}")).await;
+        let batch = sorted(db, query).await;
+        assert_eq!(held, batch, "{view} {moment}");
+    }
+}
+
+#[test]
+fn views_go_on_at_any_parallelism_after_reopening_and_while_running() {
+    run_for(180, "the test", async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let open = |tasks| Database::builder().data_dir(&path).parallelism(tasks).open();
+        let db = open(2).await.unwrap();
+        db.execute(WIDE).await.unwrap();
+        db.close().await.unwrap();
+        let mut next = 0;
+        for (round, tasks) in [1_usize, 3, 2, 4].into_iter().enumerate() {
+            let db = open(tasks).await.unwrap();
+            compare_twins(&db, "after opening").await;
+            for _ in 0..40 {
+                let (group, price) = (next % 7, next * 31 % 50);
+                db.execute(&format!(
+                    "INSERT INTO item VALUES ({next}, {group}, {price}, 'n{}')",
+                    next % 11
+                ))
+                .await
+                .unwrap();
+                next += 1;
+            }
+            let titles = format!("INSERT INTO grp VALUES ({round}, 'n{round}')");
+            db.execute(&titles).await.unwrap();
+            db.execute(&format!("UPDATE item SET price = price + 1 WHERE id % 5 = {round}"))
+                .await
+                .unwrap();
+            db.execute(&format!("DELETE FROM item WHERE id % 13 = {round}")).await.unwrap();
+            compare_twins(&db, "before the change").await;
+            db.execute(&format!("ALTER SYSTEM SET parallelism = {}", 5 - tasks)).await.unwrap();
+            compare_twins(&db, "after the change").await;
+            db.execute("UPDATE item SET grp = (grp + 1) % 7 WHERE id % 3 = 0").await.unwrap();
+            compare_twins(&db, "and after that").await;
+            // Rows that cannot be computed are listed once each, however often the database was opened.
+            let zeros = cells(&db, "SELECT count(*) FROM item WHERE price = 0").await;
+            let listed = "SELECT count(*) FROM millstream.errors WHERE relation = 'inverse'";
+            assert_eq!(cells(&db, listed).await, zeros);
+            db.close().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn another_parallelism_needs_a_data_directory_and_a_sensible_number() {
+    run_for(60, "the test", async {
+        let db = Database::in_memory().await.unwrap();
+        let refused = db.execute("ALTER SYSTEM SET parallelism = 2").await.unwrap_err();
+        assert_eq!(refused.sqlstate(), Some("0A000"));
+        let unknown = db.execute("ALTER SYSTEM SET work_mem = 2").await.unwrap_err();
+        assert_eq!(unknown.sqlstate(), Some("0A000"));
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(directory.path()).await;
+        for wrong in ["ALTER SYSTEM SET parallelism = 0", "ALTER SYSTEM SET parallelism TO 100000"]
+        {
+            let refused = db.execute(wrong).await.unwrap_err();
+            assert_eq!(refused.sqlstate(), Some("22023"), "{refused}");
+        }
+        let inside = db.execute("BEGIN; ALTER SYSTEM SET parallelism = 2").await.unwrap_err();
+        assert_eq!(inside.sqlstate(), Some("25001"));
+        db.close().await.unwrap();
+    });
+}
+
+/// Whatever file is damaged: the database opens with the right answer, or says what is wrong. Never a wrong answer.
+#[test]
+fn a_damaged_file_never_gives_a_wrong_answer() {
+    run_for(240, "the test", async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let db = open(&path).await;
+        db.execute(SETUP).await.unwrap();
+        db.execute("CREATE TABLE wide (id INT, text TEXT)").await.unwrap();
+        let fill = "INSERT INTO wide SELECT value, repeat('x', 100) FROM generate_series(1, 30000)";
+        db.execute(fill).await.unwrap();
+        db.execute("CHECKPOINT; INSERT INTO sale VALUES (4, 'Rome', 3)").await.unwrap();
+        let right = cells(&db, BY_CITY).await;
+        db.close().await.unwrap();
+        let files: Vec<_> = std::fs::read_dir(path.join("state"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .collect();
+        assert!(files.len() > 3, "{files:?}");
+        let (mut right_answers, mut refusals) = (0, 0);
+        for file in &files {
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            let length = std::fs::metadata(file).unwrap().len();
+            if length == 0 || name.starts_with("LOG") || name == "LOCK" {
+                continue;
+            }
+            for damage in ["flip", "cut"] {
+                let copy = directory.path().join("copy");
+                let _ = std::fs::remove_dir_all(&copy);
+                copy_directory(&path, &copy);
+                let victim = copy.join("state").join(&name);
+                let mut bytes = std::fs::read(&victim).unwrap();
+                let middle = bytes.len() / 2;
+                match damage {
+                    "flip" => bytes[middle] ^= 0x55,
+                    _ => bytes.truncate(middle),
+                }
+                std::fs::write(&victim, bytes).unwrap();
+                let opened = Database::builder().data_dir(&copy).parallelism(2).open().await;
+                match opened {
+                    Err(error) => {
+                        refusals += 1;
+                        assert!(error.to_string().contains("state"), "{name} {damage}: {error}");
+                    }
+                    Ok(db) => {
+                        let answer = db.query(BY_CITY).await;
+                        let whole = db.query("SELECT count(*), count(text) FROM wide").await;
+                        if let (Ok(_), Ok(_)) = (&answer, &whole) {
+                            assert_eq!(cells(&db, BY_CITY).await, right, "{name} {damage}");
+                            let counted =
+                                cells(&db, "SELECT count(*), count(text) FROM wide").await;
+                            assert_eq!(counted, "30000|30000", "{name} {damage}");
+                            right_answers += 1;
+                        } else {
+                            refusals += 1;
+                        }
+                        let _ = db.close().await;
+                    }
+                }
+            }
+        }
+        assert!(refusals > 0, "{right_answers} right answers, no refusal");
+    });
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
-    Direction, IngestExternalFileOptions, IteratorMode, Options, ReadOptions, SstFileWriter,
-    WriteBatch, WriteOptions,
+    DBRecoveryMode, Direction, IngestExternalFileOptions, IteratorMode, Options, ReadOptions,
+    SstFileWriter, WriteBatch, WriteOptions,
 };
 
 use super::backend::{Space, StateBackend, Visit, Write, prefix_end};
@@ -42,6 +42,8 @@ impl RocksBackend {
         options.set_max_total_wal_size(256 << 20);
         options.set_bytes_per_sync(1 << 20);
         options.set_paranoid_checks(true);
+        // A torn record at the end is a write that nobody was told of; one before the end is damage.
+        options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
         let cache = Cache::new_lru_cache(32 << 20);
         let families = Space::ALL
             .map(|space| ColumnFamilyDescriptor::new(space.name(), family_options(space, &cache)));
@@ -72,6 +74,16 @@ impl RocksBackend {
             }
         }
         Ok(())
+    }
+
+    /// Moves everything from the log to files, which are checked as a whole when they are read.
+    fn flush(&self) {
+        for space in Space::ALL {
+            let flushed = self.family(space).map(|family| self.db.flush_cf(family));
+            if let Ok(Err(error)) = flushed {
+                tracing::warn!(%error, "the state stays in its log");
+            }
+        }
     }
 
     /// Takes in the blocks of a large commit; gives what is left to be written.
@@ -109,6 +121,12 @@ impl RocksBackend {
         let _ = std::fs::remove_file(&path);
         result.map_err(|error| self.error("writing state to", &error))?;
         Ok(rest)
+    }
+}
+
+impl Drop for RocksBackend {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 
