@@ -217,6 +217,37 @@ impl Inner {
         }
     }
 
+    /// A relation that has failed, and those that failed because they read it.
+    ///
+    /// # Errors
+    /// `InvalidOption` when it has not failed.
+    pub(crate) fn failed_over(&self, id: RelationId) -> Result<BTreeSet<RelationId>> {
+        let registry = self.registry.lock();
+        let relation = registry.get(&id);
+        let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+        if relation.failed.is_none() {
+            let text = format!("\"{}\" has not failed", relation.name);
+            return Err(EngineError::InvalidOption(text));
+        }
+        let mut inputs = relation.inputs.iter().filter_map(|input| registry.get(input));
+        if let Some(input) = inputs.find(|input| input.failed.is_some()) {
+            let text = format!("its input \"{}\" has failed: resume that first", input.name);
+            return Err(EngineError::InvalidOption(text));
+        }
+        let mut above = BTreeSet::from([id]);
+        loop {
+            let reads = |relation: &Relation| relation.inputs.iter().any(|i| above.contains(i));
+            let next = registry.iter().filter(|(id, relation)| {
+                !above.contains(*id) && relation.failed.is_some() && reads(relation)
+            });
+            let next: Vec<RelationId> = next.map(|(id, _)| *id).collect();
+            if next.is_empty() {
+                return Ok(above);
+            }
+            above.extend(next);
+        }
+    }
+
     /// `None`: nothing ran.
     fn begin_drop(&self, id: RelationId) -> Result<Option<Answer>> {
         let mut stop = BTreeSet::new();

@@ -372,6 +372,15 @@ impl Engine {
         done.map_err(EngineError::internal)?
     }
 
+    /// Fills a view or sink that failed, and those that failed because they read it, anew from what they read. `wait_ready`
+    /// waits for it. Blocks.
+    ///
+    /// # Errors
+    /// `InvalidOption` when it has not failed, or reads something that has.
+    pub fn resume(&self, id: RelationId) -> Result<()> {
+        self.database.resume(id)
+    }
+
     /// The newest completed checkpoints, oldest first.
     pub fn checkpoints(&self) -> Vec<CheckpointInfo> {
         self.inner().checkpoints()

@@ -109,6 +109,14 @@ impl Definition {
         }
     }
 
+    fn inputs(&self) -> Vec<RelationId> {
+        match self {
+            Self::Table(_) | Self::Source(_) => Vec::new(),
+            Self::View(spec) => spec.plan.relations(),
+            Self::Sink(spec) => spec.plan.relations(),
+        }
+    }
+
     pub(crate) fn make(self, inner: &Inner) -> Result<()> {
         match self {
             Self::Table(spec) => inner.create_table(spec),
@@ -196,6 +204,24 @@ impl Supervised {
     pub(crate) fn define(&self, definition: Definition) -> Result<()> {
         definition.clone().make(&self.inner())?;
         self.definitions.lock().push(definition);
+        Ok(())
+    }
+
+    /// Fills a relation that failed, and what failed with it, anew from what they read.
+    pub(crate) fn resume(&self, id: RelationId) -> Result<()> {
+        let inner = self.inner();
+        let above = inner.failed_over(id)?;
+        let all = self.definitions.lock().clone();
+        let again: Vec<Definition> =
+            all.into_iter().filter(|definition| above.contains(&definition.id())).collect();
+        for definition in again.iter().rev() {
+            inner.drop_relation(definition.id())?;
+            self.failed.lock().remove(&definition.id());
+        }
+        for definition in again {
+            inner.wait_inputs(&definition.inputs())?;
+            definition.make(&inner)?;
+        }
         Ok(())
     }
 

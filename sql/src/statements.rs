@@ -25,6 +25,7 @@ mod drop;
 mod explain;
 mod insert;
 mod prepare;
+mod resume;
 mod returning;
 mod savepoint;
 mod schema;
@@ -54,6 +55,7 @@ pub(crate) async fn run(
         Command::Copy(copy) => copy::run(session, copy, run).await,
         Command::Flush => transaction::flush(session).await,
         Command::Checkpoint => transaction::checkpoint(session).await,
+        Command::Resume { kind, name } => resume::run(session, *kind, name, run).await,
         Command::AlterSystem { parallelism } => alter_system::run(session, *parallelism).await,
         Command::Savepoint(command) => savepoint::run(session, command).await,
         Command::Reset(name) => set::reset(session, name.as_deref()),

@@ -284,6 +284,16 @@ fn another_parallelism_needs_a_data_directory_and_a_sensible_number() {
             let refused = db.execute(wrong).await.unwrap_err();
             assert_eq!(refused.sqlstate(), Some("22023"), "{refused}");
         }
+        db.execute(SETUP).await.unwrap();
+        for (sql, sqlstate) in [
+            ("ALTER MATERIALIZED VIEW by_city RESUME", "22023"),
+            ("ALTER MATERIALIZED VIEW nothing RESUME", "42P01"),
+            ("ALTER SINK by_city RESUME", "42809"),
+            ("ALTER MATERIALIZED VIEW by_city RENAME TO x", "0A000"),
+        ] {
+            let refused = db.execute(sql).await.unwrap_err();
+            assert_eq!(refused.sqlstate(), Some(sqlstate), "{sql}: {refused}");
+        }
         let inside = db.execute("BEGIN; ALTER SYSTEM SET parallelism = 2").await.unwrap_err();
         assert_eq!(inside.sqlstate(), Some("25001"));
         db.close().await.unwrap();

@@ -286,7 +286,7 @@ impl Inner {
     }
 
     /// Blocks until these relations are readable.
-    pub(super) fn wait_inputs(&self, inputs: &[RelationId]) -> Result<()> {
+    pub(crate) fn wait_inputs(&self, inputs: &[RelationId]) -> Result<()> {
         loop {
             {
                 let registry = self.registry.lock();
@@ -380,8 +380,13 @@ impl Inner {
     }
 
     pub(crate) async fn checkpoint(&self) -> Result<Epoch> {
-        let Some(durable) = &self.durable else { return self.flush().await };
         let epoch = self.commits.lock().epoch;
+        let Some(durable) = &self.durable else {
+            // Sinks commit at it.
+            self.events.send(Event::Checkpoint);
+            self.wait_epoch(epoch).await?;
+            return Ok(epoch);
+        };
         let mut reached = durable.reached.subscribe();
         self.events.send(Event::Checkpoint);
         let waited = reached.wait_for(|reached| *reached >= epoch).await;

@@ -187,6 +187,16 @@ async fn when_the_strategy_gives_up_only_what_failed_is_lost() {
     let error = tokio::time::timeout(Duration::from_secs(20), failed).await.unwrap();
     assert!(error.contains("the reader breaks at 1500"), "{error}");
     assert_eq!(left.load(Ordering::Acquire), 97, "two restarts, then no more");
+    assert!(engine.resume(ABOVE).unwrap_err().to_string().contains("has not failed"));
+    assert!(engine.resume(VIEW).unwrap_err().to_string().contains("resume that first"));
+    // The cause is gone: the source begins again, and with it the view.
+    left.store(0, Ordering::Release);
+    engine.resume(SOURCE).unwrap();
+    engine.wait_ready(VIEW).await.unwrap();
+    engine.wait_bounded(None).await.unwrap();
+    let each = ROWS / 10;
+    let expected: Vec<String> = (0..10).map(|v| format!("+1 | {v} | {each}")).collect();
+    assert_eq!(rows(&engine, VIEW), expected.join("\n"));
     let committed = write(&engine, 3).unwrap();
     engine.wait_epoch(committed.epoch).await.unwrap();
     assert_eq!(rows(&engine, ABOVE), "+1 | 0 | 1");

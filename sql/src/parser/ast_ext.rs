@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Checkpoint,
     /// CREATE SAVEPOINT and DROP SAVEPOINT: copies of the database. SAVEPOINT is a transaction's.
     Savepoint(SavepointCommand),
+    /// ALTER MATERIALIZED VIEW name RESUME, and the like for sources and sinks.
+    Resume { kind: RelationKind, name: ObjectName },
     /// ALTER SYSTEM SET parallelism.
     AlterSystem { parallelism: u32 },
     /// RESET name or RESET ALL (`None`).
@@ -288,6 +290,9 @@ impl Command {
             Self::Checkpoint => "CHECKPOINT",
             Self::Savepoint(SavepointCommand::Create { .. }) => "CREATE SAVEPOINT",
             Self::Savepoint(SavepointCommand::Drop { .. }) => "DROP SAVEPOINT",
+            Self::Resume { kind: RelationKind::MaterializedView, .. } => "ALTER MATERIALIZED VIEW",
+            Self::Resume { kind: RelationKind::Sink, .. } => "ALTER SINK",
+            Self::Resume { .. } => "ALTER SOURCE",
             Self::AlterSystem { .. } => "ALTER SYSTEM",
             Self::Reset(_) => "RESET",
             Self::Set(_) => "SET",

@@ -45,8 +45,23 @@ pub(super) fn parse_drop(parser: &mut Parser<'_>) -> Parsed<Command> {
     Ok(Command::Drop(DropRelation { kind, if_exists, names, cascade }))
 }
 
-/// ALTER SYSTEM SET; other forms of ALTER are left to sqlparser.
+/// ALTER SYSTEM SET and ALTER ... RESUME; other forms of ALTER are left to sqlparser.
 pub(super) fn parse_alter(parser: &mut Parser<'_>) -> Parsed<Command> {
+    let kinds: [(&[&str], RelationKind); 3] = [
+        (&["ALTER", "MATERIALIZED", "VIEW"], RelationKind::MaterializedView),
+        (&["ALTER", "SOURCE"], RelationKind::Source),
+        (&["ALTER", "SINK"], RelationKind::Sink),
+    ];
+    for (words, kind) in kinds {
+        if take(parser, words) {
+            let name = parser.parse_object_name(false)?;
+            if take(parser, &["RESUME"]) {
+                return Ok(Command::Resume { kind, name });
+            }
+            let what = words.join(" ");
+            return Err(super::columns::unsupported(&format!("{what} other than RESUME")));
+        }
+    }
     if word_at(parser, 1) != "SYSTEM" {
         return Ok(Command::Sql(Box::new(parser.parse_statement()?)));
     }

@@ -8,7 +8,7 @@ use super::command;
 use crate::catalog::{Catalog, Relation};
 use crate::error::{Result, SqlError, TextMap};
 use crate::outcome::{Notice, Outcome};
-use crate::parser::{DropRelation, fold_name, name_location};
+use crate::parser::{DropRelation, RelationKind, fold_name, name_location};
 use crate::session::{Run, Session};
 
 pub(super) async fn run(
@@ -30,6 +30,10 @@ pub(super) async fn run(
     tell_cascade(session, &above);
     let mut order: Vec<Arc<Relation>> = above.into_iter().chain(named).collect();
     newest_first(&mut order);
+    if order.iter().any(|relation| relation.kind() == RelationKind::Sink) {
+        // What the sink has been given becomes visible before it goes.
+        db.engine().checkpoint().await?;
+    }
     db.remove(&guard, order).await?;
     Ok(command(tag))
 }
