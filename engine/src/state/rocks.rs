@@ -3,10 +3,14 @@
 //! Small commits are one write batch through the write-ahead log, synced. Blocks of state in a large commit are first
 //! written as one sorted file and taken in whole, which costs neither log nor memtable; they mean nothing until the batch that
 //! follows lists them, so the commit is atomic all the same (a block is valid only if the `Meta` space names it).
+//!
+//! After a failed write RocksDB takes no more of them until it is opened again; so that is done, and as soon as the disk has
+//! room again the next attempt succeeds. What a failed attempt may have left behind, its repetition overwrites.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType,
@@ -23,7 +27,8 @@ const FILE_BYTES: usize = 8 << 20;
 /// See the module's text.
 #[derive(Debug)]
 pub struct RocksBackend {
-    db: DB,
+    /// `None` after a failed write, until it can be opened again.
+    db: RwLock<Option<DB>>,
     directory: PathBuf,
     files: AtomicU64,
 }
@@ -34,29 +39,28 @@ impl RocksBackend {
     /// # Errors
     /// When another process has it open, it is damaged, or the directory cannot be written.
     pub fn open(directory: &Path) -> Result<Self> {
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.create_missing_column_families(true);
-        options.set_max_background_jobs(2);
-        options.set_keep_log_file_num(4);
-        options.set_max_total_wal_size(256 << 20);
-        options.set_bytes_per_sync(1 << 20);
-        options.set_paranoid_checks(true);
-        // A torn record at the end is a write that nobody was told of; one before the end is damage.
-        options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
-        let cache = Cache::new_lru_cache(32 << 20);
-        let families = Space::ALL
-            .map(|space| ColumnFamilyDescriptor::new(space.name(), family_options(space, &cache)));
-        let db = DB::open_cf_descriptors(&options, directory, families)
-            .map_err(|error| failed("opening the state in", directory, &error))?;
+        let db = RwLock::new(Some(open(directory)?));
         let backend = Self { db, directory: directory.to_owned(), files: AtomicU64::new(0) };
         backend.remove_leftovers()?;
         Ok(backend)
     }
 
-    fn family(&self, space: Space) -> Result<&ColumnFamily> {
-        let family = self.db.cf_handle(space.name());
-        family.ok_or_else(|| EngineError::internal("a column family is missing"))
+    /// The store, opened again if it must be.
+    fn db(&self) -> Result<MappedRwLockReadGuard<'_, DB>> {
+        loop {
+            if let Ok(db) = RwLockReadGuard::try_map(self.db.read(), Option::as_ref) {
+                return Ok(db);
+            }
+            let mut db = self.db.write();
+            if db.is_none() {
+                *db = Some(open(&self.directory)?);
+            }
+        }
+    }
+
+    /// A write has failed: the store takes no more until it is opened again.
+    fn give_up(&self) {
+        *self.db.write() = None;
     }
 
     fn error(&self, doing: &str, error: &rocksdb::Error) -> EngineError {
@@ -78,16 +82,34 @@ impl RocksBackend {
 
     /// Moves everything from the log to files, which are checked as a whole when they are read.
     fn flush(&self) {
+        let Some(db) = &*self.db.read() else { return };
         for space in Space::ALL {
-            let flushed = self.family(space).map(|family| self.db.flush_cf(family));
+            let flushed = family(db, space).map(|family| db.flush_cf(family));
             if let Ok(Err(error)) = flushed {
                 tracing::warn!(%error, "the state stays in its log");
             }
         }
     }
 
+    fn write(&self, db: &DB, writes: Vec<Write>) -> Result<()> {
+        let writes = self.ingest(db, writes)?;
+        let mut batch = WriteBatch::default();
+        for write in &writes {
+            match write {
+                Write::Put(space, key, value) => batch.put_cf(family(db, *space)?, key, value),
+                Write::Delete(space, key) => batch.delete_cf(family(db, *space)?, key),
+                Write::DeleteRange(space, from, to) => {
+                    batch.delete_range_cf(family(db, *space)?, from, to);
+                }
+            }
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        db.write_opt(batch, &options).map_err(|error| self.error("writing to", &error))
+    }
+
     /// Takes in the blocks of a large commit; gives what is left to be written.
-    fn ingest(&self, writes: Vec<Write>) -> Result<Vec<Write>> {
+    fn ingest(&self, db: &DB, writes: Vec<Write>) -> Result<Vec<Write>> {
         let is_block = |write: &Write| matches!(write, Write::Put(Space::State, _, _));
         let bytes: usize = writes.iter().filter(|w| is_block(w)).map(Write::bytes).sum();
         if bytes < FILE_BYTES {
@@ -109,11 +131,8 @@ impl RocksBackend {
             file.finish()?;
             let mut how = IngestExternalFileOptions::default();
             how.set_move_files(true);
-            let family = self.db.cf_handle(Space::State.name());
-            match family {
-                Some(family) => {
-                    self.db.ingest_external_file_cf_opts(family, &how, vec![path.as_path()])
-                }
+            match db.cf_handle(Space::State.name()) {
+                Some(family) => db.ingest_external_file_cf_opts(family, &how, vec![path.as_path()]),
                 None => Ok(()),
             }
         };
@@ -128,6 +147,29 @@ impl Drop for RocksBackend {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+fn open(directory: &Path) -> Result<DB> {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_max_background_jobs(2);
+    options.set_keep_log_file_num(4);
+    options.set_max_total_wal_size(256 << 20);
+    options.set_bytes_per_sync(1 << 20);
+    options.set_paranoid_checks(true);
+    // A torn record at the end is a write that nobody was told of; one before the end is damage.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    let cache = Cache::new_lru_cache(32 << 20);
+    let families = Space::ALL
+        .map(|space| ColumnFamilyDescriptor::new(space.name(), family_options(space, &cache)));
+    DB::open_cf_descriptors(&options, directory, families)
+        .map_err(|error| failed("opening the state in", directory, &error))
+}
+
+fn family(db: &DB, space: Space) -> Result<&ColumnFamily> {
+    let family = db.cf_handle(space.name());
+    family.ok_or_else(|| EngineError::internal("a column family is missing"))
 }
 
 fn block_key(write: &Write) -> &[u8] {
@@ -163,24 +205,16 @@ fn failed(doing: &str, directory: &Path, error: &rocksdb::Error) -> EngineError 
 
 impl StateBackend for RocksBackend {
     fn commit(&self, writes: Vec<Write>) -> Result<()> {
-        let writes = self.ingest(writes)?;
-        let mut batch = WriteBatch::default();
-        for write in &writes {
-            match write {
-                Write::Put(space, key, value) => batch.put_cf(self.family(*space)?, key, value),
-                Write::Delete(space, key) => batch.delete_cf(self.family(*space)?, key),
-                Write::DeleteRange(space, from, to) => {
-                    batch.delete_range_cf(self.family(*space)?, from, to);
-                }
-            }
+        let committed = self.db().and_then(|db| self.write(&db, writes));
+        if committed.is_err() {
+            self.give_up();
         }
-        let mut options = WriteOptions::default();
-        options.set_sync(true);
-        self.db.write_opt(batch, &options).map_err(|error| self.error("writing to", &error))
+        committed
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let found = self.db.get_cf(self.family(space)?, key);
+        let db = self.db()?;
+        let found = db.get_cf(family(&db, space)?, key);
         found.map_err(|error| self.error("reading from", &error))
     }
 
@@ -192,7 +226,8 @@ impl StateBackend for RocksBackend {
         }
         options.fill_cache(false);
         let from = IteratorMode::From(prefix, Direction::Forward);
-        for entry in self.db.iterator_cf_opt(self.family(space)?, options, from) {
+        let db = self.db()?;
+        for entry in db.iterator_cf_opt(family(&db, space)?, options, from) {
             let (key, value) = entry.map_err(|error| self.error("reading from", &error))?;
             if !visit(&key, &value)? {
                 break;
@@ -202,8 +237,9 @@ impl StateBackend for RocksBackend {
     }
 
     fn copy_to(&self, directory: &Path) -> Result<()> {
-        let copy = Checkpoint::new(&self.db)
-            .and_then(|checkpoint| checkpoint.create_checkpoint(directory));
+        let db = self.db()?;
+        let copy =
+            Checkpoint::new(&*db).and_then(|checkpoint| checkpoint.create_checkpoint(directory));
         copy.map_err(|error| failed("copying the state to", directory, &error))
     }
 

@@ -73,6 +73,9 @@ impl SqlError {
             return Self { position, ..Self::unsupported(what) };
         }
         let error = match message.split_once(", found: ") {
+            Some((_, found)) if unsupported_word(found).is_some() => {
+                Self::unsupported(unsupported_word(found).unwrap_or_default())
+            }
             Some((expected, found)) => {
                 let near = match found.trim() {
                     "EOF" => "syntax error at end of input".to_string(),
@@ -88,6 +91,15 @@ impl SqlError {
     /// A planner's error with positions in this text.
     pub(crate) fn from_planner(error: &DataFusionError, text: &TextMap<'_>) -> Self {
         from_datafusion(error, Some(text))
+    }
+}
+
+/// Words at which the parser stops that begin something which others have and we do not yet.
+fn unsupported_word(found: &str) -> Option<&'static str> {
+    match found.trim().to_uppercase().as_str() {
+        "SYSTEM_TIME" => Some("FOR SYSTEM_TIME AS OF"),
+        "MATCH_RECOGNIZE" => Some("MATCH_RECOGNIZE"),
+        _ => None,
     }
 }
 
@@ -112,6 +124,9 @@ fn from_datafusion(error: &DataFusionError, text: Option<&TextMap<'_>>) -> SqlEr
         DataFusionError::SQL(inner, _) => {
             let text = inner.to_string();
             SqlError::new("42601", lower_first(split_location(&text).0))
+        }
+        DataFusionError::NotImplemented(message) if message.contains("operator AsOf") => {
+            SqlError::unsupported("ASOF JOIN")
         }
         DataFusionError::NotImplemented(message) => SqlError::new("0A000", tidy(message)),
         DataFusionError::Plan(message) => from_plan(message),

@@ -125,6 +125,13 @@ impl ScalarUDFImpl for WindowFunction {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        // A size that cannot be is a mistake of the query, not of each row.
+        let (sizes, _) = self.function.intervals();
+        for size in args.scalar_arguments.iter().skip(1).take(sizes).flatten() {
+            if let ScalarValue::IntervalMonthDayNano(Some(interval)) = size {
+                Span::new(interval)?.positive()?;
+            }
+        }
         let return_type = self.return_type(&[args.arg_fields[0].data_type().clone()])?;
         Ok(Arc::new(Field::new(self.name(), return_type, args.arg_fields[0].is_nullable())))
     }

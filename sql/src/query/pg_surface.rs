@@ -119,7 +119,10 @@ impl Surface<'_> {
                 let own = implicit.then(|| "pg_catalog".to_string());
                 Ok(Some(texts_array(own.into_iter().chain(self.settings.search_path()).collect())))
             }
-            ("array", FunctionArguments::Subquery(query)) if is_pruned(&query.body) => {
+            // No relation has storage options: what psql puts before each of them is an empty list.
+            ("array", FunctionArguments::Subquery(query))
+                if is_pruned(&query.body) || unnests(&query.body, "reloptions") =>
+            {
                 Ok(Some(texts_array(Vec::new())))
             }
             _ => Ok(None),
@@ -370,6 +373,26 @@ fn prune_body(body: &mut SetExpr) -> bool {
 }
 
 /// Whether an earlier visit has replaced this body.
+/// `SELECT ... FROM unnest(x.column)`.
+fn unnests(body: &SetExpr, column: &str) -> bool {
+    let SetExpr::Select(select) = body else { return false };
+    let [table] = select.from.as_slice() else { return false };
+    match &table.relation {
+        TableFactor::Table { name, args: Some(args), .. } => {
+            let is_unnest = fold_name(name).last().is_some_and(|name| name == "unnest");
+            is_unnest && args.args.iter().all(|arg| arg.to_string().ends_with(column))
+        }
+        TableFactor::UNNEST { array_exprs, .. } => {
+            array_exprs.iter().all(|expr| expr.to_string().ends_with(column))
+        }
+        TableFactor::Function { name, args, .. } => {
+            let is_unnest = fold_name(name).last().is_some_and(|name| name == "unnest");
+            is_unnest && args.iter().all(|arg| arg.to_string().ends_with(column))
+        }
+        _ => false,
+    }
+}
+
 fn is_pruned(body: &SetExpr) -> bool {
     matches!(body, SetExpr::Select(select) if select.from.is_empty()
         && matches!(&select.selection, Some(Expr::Value(value)) if value.value == Value::Boolean(false)))
