@@ -26,6 +26,9 @@ Exit codes:
   3    it could not start: an address or the data directory is taken
   130  interrupted by Ctrl-C";
 
+/// Of each thread that plans: long chains of operators are trees as deep as they are long. Only what is used is taken.
+const STACK_BYTES: usize = 64 << 20;
+
 /// Continuous SQL over streams, with consistent answers at any moment.
 #[derive(Debug, Parser)]
 #[command(name = "millstream", version, after_help = EXIT_CODES)]
@@ -90,10 +93,20 @@ pub(crate) fn main() -> ExitCode {
             Command::Demo(args) => demo::run(args).await,
         }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let ended = match runtime {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let ended = match runtime.enable_all().thread_stack_size(STACK_BYTES).build() {
         Ok(runtime) => {
-            let ended = runtime.block_on(run);
+            // The main thread's own stack is smaller, and statements run here too.
+            let ended = std::thread::scope(|scope| {
+                let main = std::thread::Builder::new().stack_size(STACK_BYTES);
+                let spawned = main.spawn_scoped(scope, || runtime.block_on(run));
+                let joined = spawned.map(std::thread::ScopedJoinHandle::join);
+                match joined {
+                    Ok(Ok(ended)) => ended,
+                    Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                    Err(error) => Err(Failure::start(error)),
+                }
+            });
             // A thread that waits for a terminal's next line must not hold the end up.
             runtime.shutdown_background();
             ended

@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use crate::error::{Result, SqlError, TextMap};
 
 mod ast_ext;
+mod chains;
 mod columns;
 mod create;
 mod other;
@@ -57,7 +58,8 @@ pub(crate) fn parse(sql: &Arc<str>) -> Result<Vec<ParsedStatement>> {
     let mut statements = Vec::new();
     for part in tokens::split(tokens) {
         let range = tokens::byte_range(&part, &text);
-        let (part, emit) = tokens::preprocess(part, &text)?;
+        let (part, emit) = tokens::preprocess(chains::split_signs(part), &text)?;
+        chains::check(&part, &text)?;
         if part.is_empty() {
             continue;
         }

@@ -25,7 +25,13 @@ pub(super) fn on_first_signal() -> Result<CancellationToken, Failure> {
 struct Signals {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
+    /// A file that would grow beyond a limit: listened to, so that it is an error of the write and not the end.
+    _file_size: tokio::signal::unix::Signal,
 }
+
+/// SIGXFSZ.
+#[cfg(unix)]
+const FILE_SIZE: i32 = 25;
 
 #[cfg(unix)]
 impl Signals {
@@ -33,7 +39,8 @@ impl Signals {
         use tokio::signal::unix::{SignalKind, signal};
         let interrupt = signal(SignalKind::interrupt())?;
         let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { interrupt, terminate })
+        let _file_size = signal(SignalKind::from_raw(FILE_SIZE))?;
+        Ok(Self { interrupt, terminate, _file_size })
     }
 
     async fn next(&mut self) {

@@ -159,3 +159,18 @@ fn errors_have_positions() {
     assert_eq!(error("SELECT 'abc").sqlstate, "42601");
     assert_eq!(error("COPY t FROM '/etc/passwd'").sqlstate, "0A000");
 }
+
+#[test]
+fn chains_have_an_end() {
+    let chain = |part: &str, times: usize| format!("SELECT 1{}", part.repeat(times));
+    for (part, times) in [("::int", 5000), ("+1", 5000), (" union all select 1", 2000)] {
+        assert_eq!(error(&chain(part, times)).sqlstate, "54001", "{part}");
+    }
+    let many = format!("SELECT 1 WHERE{} true", " 1=1 AND".repeat(5000));
+    assert_eq!(error(&many).sqlstate, "54001");
+    // Long lists are no chains.
+    let rows = "(1, -1, '1'::int),".repeat(20_000);
+    one(&format!("INSERT INTO t VALUES {rows} (1, 2, 3)"));
+    let cases = " WHEN 1 + 1 = 3 THEN 1 + 1".repeat(300);
+    one(&format!("SELECT CASE {cases} ELSE 0 END"));
+}
