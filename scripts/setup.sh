@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what `make` needs, says what it does, and does nothing that is done already.
 #
-#   build   a C compiler and linker (build-essential), the linker mold (.cargo/config.toml), Rust (rustup)
+#   build   a C and C++ compiler and linker (build-essential), libclang (RocksDB's bindings), the linker mold
+#           (.cargo/config.toml), Rust (rustup)
 #   tests   psql, and psycopg in a virtual environment of its own: clients that the tests run against the server
 #
 # On a system without apt it names what is missing and goes on; tests whose client is missing say so.
@@ -24,9 +25,16 @@ as_root() {
     fi
 }
 
+# Where bindgen looks for it.
+has_libclang() {
+    [ -n "${LIBCLANG_PATH:-}" ] || ldconfig -p 2>/dev/null | grep -q libclang ||
+        compgen -G '/usr/lib/llvm*/lib/libclang*.so*' >/dev/null
+}
+
 install_packages() {
     local missing=()
-    has cc && has make || missing+=(build-essential)
+    has cc && has c++ && has make || missing+=(build-essential)
+    has_libclang || missing+=(libclang-dev)
     has mold || missing+=(mold)
     has curl || has cargo || missing+=(curl ca-certificates)
     has psql || missing+=(postgresql-client)

@@ -83,7 +83,7 @@ pub(crate) fn main() -> ExitCode {
     // The order of -c and -f among each other is known to the matches only.
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let run = async {
+    let run = || async {
         match cli.command {
             Command::Serve(args) => serve::run(args).await,
             Command::Sql(args) => {
@@ -99,7 +99,7 @@ pub(crate) fn main() -> ExitCode {
             // The main thread's own stack is smaller, and statements run here too.
             let ended = std::thread::scope(|scope| {
                 let main = std::thread::Builder::new().stack_size(STACK_BYTES);
-                let spawned = main.spawn_scoped(scope, || runtime.block_on(run));
+                let spawned = main.spawn_scoped(scope, || runtime.block_on(run()));
                 let joined = spawned.map(std::thread::ScopedJoinHandle::join);
                 match joined {
                     Ok(Ok(ended)) => ended,
