@@ -15,6 +15,7 @@ pub(crate) mod aggregate;
 mod arithmetic;
 mod array_literal;
 mod date_arithmetic;
+mod extremum;
 pub(crate) mod only_row;
 pub(crate) mod semantics;
 mod text;
@@ -76,7 +77,7 @@ fn register(state: &mut SessionState) -> datafusion_common::Result<()> {
     for udwf in window::session::all() {
         state.register_udwf(Arc::new(udwf))?;
     }
-    for udaf in [aggregate::sum(), aggregate::avg()] {
+    for udaf in [aggregate::sum(), aggregate::avg(), extremum::min(), extremum::max()] {
         state.register_udaf(Arc::new(udaf))?;
     }
     Ok(())
