@@ -12,16 +12,15 @@
 
 use std::sync::Arc;
 
-use datafusion::functions_window::row_number::row_number_udwf;
 use datafusion_common::tree_node::{Transformed, TreeNode};
 use datafusion_common::{Column, Result, ScalarValue};
-use datafusion_expr::expr::{Sort as SortExpr, WindowFunction, WindowFunctionParams};
+use datafusion_expr::expr::Sort as SortExpr;
 use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{
-    BinaryExpr, Expr, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator, SkipType,
-    WindowFrame, WindowFunctionDefinition, lit,
+    BinaryExpr, Expr, FetchType, Filter, LogicalPlan, LogicalPlanBuilder, Operator, SkipType, lit,
 };
 
+use super::rules::row_number;
 use super::scalar_subquery::{gives_one_row, key_column};
 
 /// Which rows a LIMIT lets through: from `skip` to `end`, counted from 0.
@@ -127,17 +126,7 @@ fn numbered(filter: &Filter, order: Vec<SortExpr>, rows: Rows) -> Result<Option<
     let Some(keys) = keys.filter(|keys| !keys.is_empty()) else {
         return Ok(None);
     };
-    let params = WindowFunctionParams {
-        args: vec![],
-        partition_by: keys.into_iter().cloned().map(Expr::Column).collect(),
-        order_by: order,
-        window_frame: WindowFrame::new(Some(true)),
-        filter: None,
-        null_treatment: None,
-        distinct: false,
-    };
-    let fun = WindowFunctionDefinition::WindowUDF(row_number_udwf());
-    let number = Expr::WindowFunction(Box::new(WindowFunction { fun, params }));
+    let number = row_number(keys.into_iter().cloned().map(Expr::Column).collect(), order);
     let plan = LogicalPlanBuilder::from(LogicalPlan::Filter(filter.clone()));
     let plan = plan.window([number])?.build()?;
     let Some(number) = plan.schema().columns().into_iter().next_back().map(Expr::Column) else {

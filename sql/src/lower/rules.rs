@@ -163,20 +163,25 @@ fn float_columns(union: Union) -> DataFusionResult<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Union(union)))
 }
 
-/// DISTINCT ON as a filter on `row_number`.
-fn first_of_group(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
-    let DistinctOn { on_expr, select_expr, sort_expr, input, schema } = distinct;
+/// `row_number() OVER (PARTITION BY ... ORDER BY ...)`.
+pub(super) fn row_number(partition_by: Vec<Expr>, order_by: Vec<SortExpr>) -> Expr {
     let params = WindowFunctionParams {
         args: vec![],
-        partition_by: on_expr,
-        order_by: sort_expr.unwrap_or_default(),
+        partition_by,
+        order_by,
         window_frame: WindowFrame::new(Some(true)),
         filter: None,
         null_treatment: None,
         distinct: false,
     };
     let fun = WindowFunctionDefinition::WindowUDF(row_number_udwf());
-    let number = Expr::WindowFunction(Box::new(WindowFunction { fun, params }));
+    Expr::WindowFunction(Box::new(WindowFunction { fun, params }))
+}
+
+/// DISTINCT ON as a filter on `row_number`.
+fn first_of_group(distinct: DistinctOn) -> DataFusionResult<LogicalPlan> {
+    let DistinctOn { on_expr, select_expr, sort_expr, input, schema } = distinct;
+    let number = row_number(on_expr, sort_expr.unwrap_or_default());
     let numbered =
         LogicalPlanBuilder::from(Arc::unwrap_or_clone(input)).window([number])?.build()?;
     let rank = numbered.schema().columns().into_iter().next_back().map(Expr::Column);
