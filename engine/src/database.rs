@@ -470,12 +470,14 @@ impl Inner {
         self.end();
     }
 
-    /// Stops everything as it is: what no checkpoint and no log holds is lost. Gives an epoch that no barrier had.
-    pub(crate) fn abort(&self) -> Epoch {
+    /// Stops everything as it is: what no checkpoint and no log holds is lost. Gives an epoch that no barrier had, and the last
+    /// place in the log.
+    pub(crate) fn abort(&self) -> (Epoch, u64) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.end();
         }
-        self.commits.lock().epoch.next()
+        let commits = self.commits.lock();
+        (commits.epoch.next(), commits.log.as_ref().map_or(0, |log| log.position()))
     }
 
     pub(crate) fn is_closed(&self) -> bool {

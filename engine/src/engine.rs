@@ -268,13 +268,12 @@ const TASKS_MAX: usize = 256;
 /// `spawn_blocking` in async code. Waiting for data is async.
 pub struct Engine {
     database: Arc<Supervised>,
-    config: EngineConfig,
 }
 
 impl Engine {
     /// Starts worker threads and the coordinator.
     pub fn start(config: EngineConfig) -> Arc<Self> {
-        Arc::new(Self { database: Supervised::start(config.clone()), config })
+        Arc::new(Self { database: Supervised::start(config) })
     }
 
     /// As [`Engine::start`], with durable state. If the backend holds a database, the engine waits in recovery: the caller
@@ -284,7 +283,7 @@ impl Engine {
     /// # Errors
     /// When the backend cannot be read.
     pub fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { database: Supervised::open(config.clone(), backend)?, config }))
+        Ok(Arc::new(Self { database: Supervised::open(config, backend)? }))
     }
 
     /// Whether state is durable.
@@ -404,9 +403,9 @@ impl Engine {
         Arc::ptr_eq(inner, &self.inner())
     }
 
-    /// The configuration it was started with.
-    pub fn config(&self) -> &EngineConfig {
-        &self.config
+    /// The configuration that it runs with.
+    pub fn config(&self) -> EngineConfig {
+        self.inner().config().clone()
     }
 
     /// Adds a table. Returns when it can be written.
@@ -445,9 +444,7 @@ impl Engine {
 
     /// Removes a relation. The caller has checked that nothing depends on it.
     pub fn drop_relation(&self, id: RelationId) -> Result<()> {
-        self.inner().drop_relation(id)?;
-        self.database.forget(id);
-        Ok(())
+        self.database.drop_relation(id)
     }
 
     /// Contents of tables and views, all at the newest completed epoch.

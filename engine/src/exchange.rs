@@ -87,8 +87,9 @@ impl Edge {
     }
 }
 
-/// Splits a batch by the owner of each row's key group. Order is kept within each part.
-fn partition(
+/// Splits a batch by the owner of each row's key group. Order is kept within each part; empty parts are left out. State is dealt
+/// out by it too, so that it lies where the exchange sends its rows.
+pub(crate) fn partition(
     batch: &ChangeBatch,
     columns: &[usize],
     encoder: &KeyEncoder,

@@ -200,10 +200,20 @@ impl Supervised {
         Arc::clone(&self.current.read())
     }
 
-    /// Makes a definition, now and after each restart.
+    /// Makes a definition, now and after each restart. No restart comes between the two.
     pub(crate) fn define(&self, definition: Definition) -> Result<()> {
-        definition.clone().make(&self.inner())?;
+        let current = self.current.read();
+        definition.clone().make(&current)?;
         self.definitions.lock().push(definition);
+        Ok(())
+    }
+
+    /// Drops a relation, now and for each restart.
+    pub(crate) fn drop_relation(&self, id: RelationId) -> Result<()> {
+        let current = self.current.read();
+        current.drop_relation(id)?;
+        self.definitions.lock().retain(|definition| definition.id() != id);
+        self.failed.lock().remove(&id);
         Ok(())
     }
 
@@ -223,11 +233,6 @@ impl Supervised {
             definition.make(&inner)?;
         }
         Ok(())
-    }
-
-    pub(crate) fn forget(&self, id: RelationId) {
-        self.definitions.lock().retain(|definition| definition.id() != id);
-        self.failed.lock().remove(&id);
     }
 
     /// Runs with so many tasks from now on: their state is dealt out anew. Blocks until they run.
@@ -256,9 +261,9 @@ impl Supervised {
         if self.closed.load(Ordering::Acquire) {
             return Err(EngineError::ShuttingDown);
         }
-        let epoch = current.abort();
+        let (epoch, log_position) = current.abort();
         let durable = Durable::load(Arc::clone(backend))?;
-        let durable = durable.supervised(generation, failures.clone()).behind(epoch);
+        let durable = durable.supervised(generation, failures.clone()).behind(epoch, log_position);
         let inner = Inner::open(config.clone(), durable)?;
         if let Err(error) = self.remake(&inner) {
             inner.abort();
@@ -306,8 +311,17 @@ fn supervise(
             Ok(Order::Rescale(tasks, reply)) => {
                 let Some(database) = supervised.upgrade() else { return };
                 generation += 1;
-                config.parallelism = tasks;
-                let _ = reply.send(database.restart(&config, generation, sender));
+                let before = std::mem::replace(&mut config.parallelism, tasks);
+                let rescaled = database.restart(&config, generation, sender);
+                if rescaled.is_err() {
+                    // The old dataflow has ended: it comes back as it was.
+                    config.parallelism = before;
+                    generation += 1;
+                    if let Err(error) = database.restart(&config, generation, sender) {
+                        tracing::error!(%error, "the dataflow could not be started again");
+                    }
+                }
+                let _ = reply.send(rescaled);
                 continue;
             }
             Err(_) if supervised.strong_count() == 0 => return,

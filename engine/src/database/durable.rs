@@ -4,6 +4,7 @@
 //! on from their state, while sources are held; then the log of table changes is replayed, as commits of a new epoch, and
 //! the sources run. A view without complete state is filled again like a new one, which gives the same contents (C1).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,9 +102,10 @@ impl Durable {
         self
     }
 
-    /// Epochs go on behind this one at least.
-    pub(crate) fn behind(mut self, epoch: Epoch) -> Self {
+    /// Epochs and places in the log go on behind these at least: sessions hold some of them.
+    pub(crate) fn behind(mut self, epoch: Epoch, log_position: u64) -> Self {
         self.start = self.start.max(epoch);
+        self.log.skip(log_position);
         self
     }
 
@@ -278,7 +280,7 @@ impl Inner {
     pub(crate) fn save_definition(&self, key: u64, definition: Vec<u8>) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };
         let write = Write::Put(Space::Meta, layout::definition(key), definition);
-        durable.backend.commit(vec![write])
+        durable.backend.commit(&[write])
     }
 
     pub(crate) fn delete_definition(&self, key: u64) -> Result<()> {
@@ -329,7 +331,8 @@ impl Inner {
             registry.keys().copied().filter(|id| saved.jobs.contains_key(id)).collect()
         };
         self.wait_inputs(&resumed)?;
-        let definitions: Vec<u64> = self.definitions()?.into_iter().map(|(key, _)| key).collect();
+        let definitions = self.definitions()?.into_iter().map(|(key, _)| key);
+        let definitions: BTreeSet<u64> = definitions.collect();
         for relation in saved.relations() {
             let is_defined = definitions.contains(&relation.0);
             if !is_defined && !self.registry.lock().contains_key(&relation) {
@@ -429,7 +432,7 @@ impl Inner {
                     |writer| writer.redeal(id, &own, &job),
                     |reply| Command::Redeal(id, tables, record.clone(), reply),
                 )?;
-                let saved = Arc::new(Saved::load(Arc::clone(&durable.backend))?);
+                let saved = Arc::new(saved.reloaded(id)?);
                 *durable.saved.write() = Some(Arc::clone(&saved));
                 return Ok(Some(saved));
             }

@@ -114,7 +114,9 @@ impl Inner {
             .map(|(id, splits)| (*id, splits.iter().map(|_| self.scheduler.reserve()).collect()))
             .collect();
         let tasks = self.tasks_of(&fragments, &registry, &source_wakers)?;
-        relation.record = record_of(&fragments, &tasks)?;
+        if self.is_durable() {
+            relation.record = record_of(&fragments, &tasks)?;
+        }
         let resumed = self.resumable(id, &relation.record, &fragments)?;
         let mut launch = Launch {
             database: self,

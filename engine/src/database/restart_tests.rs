@@ -151,7 +151,13 @@ async fn the_parallelism_changes_while_rows_come() {
             assert!(write(&engine, (round as u64 * 50 + row) * 3).is_some());
             written += 1;
         }
+        let before = write(&engine, 0).unwrap();
+        written += 1;
         engine.rescale(tasks).await.unwrap();
+        assert_eq!(engine.config().parallelism, tasks);
+        // The log has been emptied by a checkpoint meanwhile; a place in it is still one that has been passed.
+        let durable = engine.wait_durable(before.log_position);
+        tokio::time::timeout(Duration::from_secs(5), durable).await.unwrap().unwrap();
         let jobs = engine.jobs();
         let counted = |id: RelationId| {
             let job = jobs.iter().find(|job| job.id == id).unwrap();

@@ -83,7 +83,7 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When the disk is full, read-only or broken: nothing is changed then, and a later call may succeed.
-    fn commit(&self, writes: Vec<Write>) -> Result<()>;
+    fn commit(&self, writes: &[Write]) -> Result<()>;
 
     /// The value of a key.
     ///
@@ -123,7 +123,7 @@ pub(crate) fn check_contract(backend: &dyn StateBackend) {
         found.join(" ")
     };
     backend
-        .commit(vec![
+        .commit(&[
             put(Space::State, "b1", "x"),
             put(Space::State, "a2", "y"),
             put(Space::State, "a1", "z"),
@@ -137,7 +137,7 @@ pub(crate) fn check_contract(backend: &dyn StateBackend) {
     assert_eq!(backend.get(Space::Meta, b"a2").expect("get"), None);
     // In order: what is put after a range was deleted stays.
     backend
-        .commit(vec![
+        .commit(&[
             put(Space::State, "a3", "gone"),
             Write::delete_prefix(Space::State, b"a".to_vec()),
             put(Space::State, "a4", "new"),
@@ -157,6 +157,17 @@ pub(crate) fn check_contract(backend: &dyn StateBackend) {
     // Large values, and keys of all bytes.
     let big = vec![7; 20 << 20];
     let key = vec![0, 255, 10, 0];
-    backend.commit(vec![Write::Put(Space::State, key.clone(), big.clone())]).expect("commit");
+    backend.commit(&[Write::Put(Space::State, key.clone(), big.clone())]).expect("commit");
+    assert_eq!(backend.get(Space::State, &key).expect("get"), Some(big.clone()));
+    // In order, also when it is large.
+    let again = vec![8; big.len()];
+    let whole = Write::delete_prefix(Space::State, vec![0]);
+    let put = |value: &[u8]| Write::Put(Space::State, key.clone(), value.to_vec());
+    backend.commit(&[put(&big), whole, put(&again)]).expect("commit");
+    assert_eq!(backend.get(Space::State, &key).expect("get"), Some(again));
+    let gone = Write::Delete(Space::State, key.clone());
+    backend.commit(&[gone.clone(), put(&big)]).expect("commit");
+    assert_eq!(backend.get(Space::State, &key).expect("get"), Some(big.clone()));
+    backend.commit(&[put(&big), gone, put(&big)]).expect("commit");
     assert_eq!(backend.get(Space::State, &key).expect("get"), Some(big));
 }

@@ -94,8 +94,6 @@ pub(crate) struct CheckpointWriter {
     kinds: BTreeMap<TableKey, StateKind>,
     jobs: BTreeMap<RelationId, JobRecord>,
     tasks: BTreeMap<(RelationId, u16, u16), TaskRecord>,
-    /// Sinks with prepared output on record.
-    prepared: BTreeSet<RelationId>,
     forgotten: BTreeSet<RelationId>,
     errors: StoredErrors,
     history: History,
@@ -114,7 +112,6 @@ impl CheckpointWriter {
             kinds: BTreeMap::new(),
             jobs: saved.jobs.clone(),
             tasks: saved.tasks.clone(),
-            prepared: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             errors: saved.errors.clone(),
             history: History::default(),
@@ -141,8 +138,7 @@ impl CheckpointWriter {
             let mut list = self.lists.get(&key).cloned().unwrap_or_default();
             let summed = block::sum(&kind, &changes, list.is_empty())?;
             if !summed.is_empty() {
-                let added =
-                    self.block(&key, &kind, &summed, &mut record.next_block, &mut writes)?;
+                let added = put_block(&key, &kind, &summed, &mut record.next_block, &mut writes)?;
                 (rows, bytes) = (rows + added.rows, bytes + added.bytes);
                 list.push(added);
                 writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&list)?));
@@ -161,9 +157,13 @@ impl CheckpointWriter {
             let value = layout::encode(&tokens)?;
             writes.push(Write::Put(Space::Meta, layout::committables(relation), value));
         }
-        let mut errors = self.errors.clone();
         let reported = request.deltas.iter().flat_map(|delta| delta.errors.iter().cloned());
-        writes.extend(errors.add(reported.map(ErrorChange::Row).collect())?);
+        let reported: Vec<_> = reported.map(ErrorChange::Row).collect();
+        let mut errors = None;
+        if !reported.is_empty() {
+            let added = errors.insert(self.errors.clone());
+            writes.extend(added.add(reported)?);
+        }
         let encode_us = micros(started);
         let started = Instant::now();
         // The commits of this epoch are in the state from here on: their records must not come after this one.
@@ -174,10 +174,10 @@ impl CheckpointWriter {
         let value = layout::encode(&record)?;
         writes.push(Write::Put(Space::Meta, layout::CHECKPOINT.to_vec(), value));
         fail_point!("checkpoint::before_commit");
-        self.backend.commit(writes)?;
+        self.backend.commit(&writes)?;
         fail_point!("checkpoint::after_commit");
         self.record = record;
-        self.errors = errors;
+        self.errors = errors.unwrap_or_else(|| std::mem::take(&mut self.errors));
         for (key, (kind, list)) in lists {
             self.lists.insert(key, list);
             self.kinds.insert(key, kind);
@@ -185,7 +185,6 @@ impl CheckpointWriter {
         self.tasks.extend(tasks);
         self.jobs.retain(|job, _| request.complete.iter().any(|(complete, _)| complete == job));
         self.jobs.extend(jobs);
-        self.prepared.extend(request.prepared.iter().map(|(relation, _, _)| *relation));
         self.remember(request, encode_us, micros(started), bytes, rows);
         Ok(())
     }
@@ -226,26 +225,6 @@ impl CheckpointWriter {
             }
         }
         blocks
-    }
-
-    fn block(
-        &self,
-        key: &TableKey,
-        kind: &StateKind,
-        batch: &ChangeBatch,
-        next: &mut u64,
-        writes: &mut Vec<Write>,
-    ) -> Result<BlockRecord> {
-        let value = block::encode(batch)?;
-        let record = BlockRecord {
-            number: *next,
-            rows: batch.num_rows() as u64,
-            bytes: value.len() as u64,
-            takes_away: block::takes_away(kind, batch),
-        };
-        *next += 1;
-        writes.push(Write::Put(Space::State, key.block(record.number), value));
-        Ok(record)
     }
 
     /// Where tasks stand, if they moved.
@@ -325,7 +304,7 @@ impl CheckpointWriter {
         let mut errors = self.errors.clone();
         let writes = errors.add(vec![ErrorChange::Forget(relation)])?;
         if !writes.is_empty() {
-            self.backend.commit(writes)?;
+            self.backend.commit(&writes)?;
         }
         self.errors = errors;
         Ok(())
@@ -351,7 +330,7 @@ impl CheckpointWriter {
         let tasks = tasks.collect();
         let dealt =
             redeal(&*self.backend, relation, tables, job, self.record, &self.lists, &tasks)?;
-        self.backend.commit(dealt.writes)?;
+        self.backend.commit(&dealt.writes)?;
         self.lists.retain(|key, _| key.relation != relation);
         self.lists.extend(dealt.lists);
         self.tasks.retain(|key, _| key.0 != relation);
@@ -368,7 +347,7 @@ impl CheckpointWriter {
             }),
         );
         writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
-        self.backend.commit(writes)?;
+        self.backend.commit(&writes)?;
         self.lists.retain(|key, _| key.relation != relation);
         self.kinds.retain(|key, _| key.relation != relation);
         self.tasks.retain(|key, _| key.0 != relation);
@@ -394,7 +373,7 @@ impl CheckpointWriter {
         let mut next = self.record.next_block;
         let mut merged = list[..from].to_vec();
         if !summed.is_empty() {
-            merged.push(self.block(&key, &kind, &summed, &mut next, &mut writes)?);
+            merged.push(put_block(&key, &kind, &summed, &mut next, &mut writes)?);
         }
         for old in &list[from..] {
             writes.push(Write::Delete(Space::State, key.block(old.number)));
@@ -404,7 +383,7 @@ impl CheckpointWriter {
         let value = layout::encode(&record)?;
         writes.push(Write::Put(Space::Meta, layout::CHECKPOINT.to_vec(), value));
         fail_point!("checkpoint::before_merge");
-        self.backend.commit(writes)?;
+        self.backend.commit(&writes)?;
         self.record = record;
         self.lists.insert(key, merged);
         Ok(true)
@@ -431,6 +410,26 @@ pub(crate) fn merge_due(list: &[BlockRecord]) -> Option<usize> {
     });
     let same = same.count();
     (same >= MERGE_BLOCKS).then(|| list.len() - same)
+}
+
+/// Adds the write of a block under the next number; gives its record for the list.
+pub(crate) fn put_block(
+    key: &TableKey,
+    kind: &StateKind,
+    batch: &ChangeBatch,
+    next: &mut u64,
+    writes: &mut Vec<Write>,
+) -> Result<BlockRecord> {
+    let value = block::encode(batch)?;
+    let record = BlockRecord {
+        number: *next,
+        rows: batch.num_rows() as u64,
+        bytes: value.len() as u64,
+        takes_away: block::takes_away(kind, batch),
+    };
+    *next += 1;
+    writes.push(Write::Put(Space::State, key.block(record.number), value));
+    Ok(record)
 }
 
 /// Reads a block that a list names.

@@ -132,15 +132,15 @@ mod tests {
             if number % 2 == 1 {
                 changes.push(row("a", &(number - 1).to_string(), -1));
             }
-            backend.commit(errors.add(changes).expect("writes")).expect("committed");
+            backend.commit(&errors.add(changes).expect("writes")).expect("committed");
         }
-        backend.commit(errors.add(vec![row("b", "x", 1)]).expect("writes")).expect("committed");
+        backend.commit(&errors.add(vec![row("b", "x", 1)]).expect("writes")).expect("committed");
         let back = StoredErrors::load(&backend).expect("loaded");
         let (rows, total) = back.rows();
         assert_eq!((rows.len(), total), (101, 201));
         assert!(back.records.len() <= RECORDS + 1);
         let forget = errors.add(vec![ErrorChange::Forget("a".to_string())]).expect("writes");
-        backend.commit(forget).expect("committed");
+        backend.commit(&forget).expect("committed");
         let (rows, _) = StoredErrors::load(&backend).expect("loaded").rows();
         assert_eq!(rows.iter().map(|row| row.row.as_str()).collect::<Vec<_>>(), ["x"]);
     }

@@ -68,6 +68,15 @@ impl Log {
         })
     }
 
+    /// Goes on behind this position at least: whoever holds an older one need not wait.
+    pub(crate) fn skip(&self, position: u64) {
+        let mut queue = self.queue.lock();
+        if queue.next <= position {
+            queue.next = position + 1;
+            self.advance(position);
+        }
+    }
+
     /// Starts the thread that writes.
     pub(crate) fn spawn(self: &Arc<Self>) -> std::io::Result<JoinHandle<()>> {
         let (sender, receiver) = channel();
@@ -88,7 +97,7 @@ impl Log {
         match &queue.sender {
             Some(sender) => sender.send(record).map_err(|_| EngineError::ShuttingDown)?,
             None => {
-                self.backend.commit(vec![encode(&record)?])?;
+                self.backend.commit(&[encode(&record)?])?;
                 self.advance(position);
             }
         }
@@ -159,16 +168,16 @@ impl Log {
                 next = if bytes < GROUP_BYTES { records.try_recv().ok() } else { None };
             }
             fail_point!("log::before_write");
-            self.write(writes);
+            self.write(&writes);
             fail_point!("log::after_write");
             self.advance(newest);
         }
     }
 
     /// Writes for as long as it takes: until then nobody is told that the commits are durable.
-    fn write(&self, writes: Vec<Write>) {
+    fn write(&self, writes: &[Write]) {
         let mut told = false;
-        while let Err(error) = self.backend.commit(writes.clone()) {
+        while let Err(error) = self.backend.commit(writes) {
             if !told {
                 tracing::error!(%error, "the log cannot be written; commits wait until it can");
                 told = true;

@@ -18,18 +18,18 @@ pub struct MemoryBackend {
 }
 
 impl StateBackend for MemoryBackend {
-    fn commit(&self, writes: Vec<Write>) -> Result<()> {
+    fn commit(&self, writes: &[Write]) -> Result<()> {
         let mut keys = self.keys.write();
         for write in writes {
             match write {
                 Write::Put(space, key, value) => {
-                    keys.insert((space, key), value);
+                    keys.insert((*space, key.clone()), value.clone());
                 }
                 Write::Delete(space, key) => {
-                    keys.remove(&(space, key));
+                    keys.remove(&(*space, key.clone()));
                 }
                 Write::DeleteRange(space, from, to) => {
-                    let range = keys.range((space, from)..(space, to));
+                    let range = keys.range((*space, from.clone())..(*space, to.clone()));
                     let gone: Vec<_> = range.map(|(key, _)| key.clone()).collect();
                     for key in gone {
                         keys.remove(&key);

@@ -6,16 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use arrow::array::{ArrayRef, UInt32Array};
-
 use super::backend::{Space, StateBackend, Write};
 use super::block;
-use super::checkpoint::read_block;
+use super::checkpoint::{put_block, read_block};
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
 use super::{Placement, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
-use crate::key::{KeyEncoder, key_group, owner};
+use crate::exchange::partition;
+use crate::key::KeyEncoder;
 use crate::plan::{Distribution, RelationId};
 
 /// To which tasks the rows of a table belong.
@@ -120,15 +119,7 @@ pub(crate) fn redeal(
             }
             let task = u16::try_from(task).map_err(EngineError::internal)?;
             let key = TableKey { task, ..first };
-            let value = block::encode(&rows)?;
-            let added = BlockRecord {
-                number: record.next_block,
-                rows: rows.num_rows() as u64,
-                bytes: value.len() as u64,
-                takes_away: block::takes_away(kind, &rows),
-            };
-            record.next_block += 1;
-            writes.push(Write::Put(Space::State, key.block(added.number), value));
+            let added = put_block(&key, kind, &rows, &mut record.next_block, &mut writes)?;
             writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&vec![added])?));
             dealt.insert(key, vec![added]);
         }
@@ -175,15 +166,8 @@ fn deal_out(rows: &ChangeBatch, deal: &Deal, tasks: usize) -> Result<Vec<(usize,
         }
         Deal::Hash(columns) => columns,
     };
-    let key: Vec<ArrayRef> = columns.iter().map(|&c| rows.column(c).clone()).collect();
-    let types: Vec<_> = key.iter().map(|column| column.data_type().clone()).collect();
-    let keys = KeyEncoder::new(&types)?.encode(&key)?;
-    let mut parts = vec![Vec::new(); tasks];
-    for (row, hash) in keys.hashes().iter().enumerate() {
-        parts[owner(key_group(*hash), tasks)].push(row as u32);
-    }
-    let parts = parts.into_iter().enumerate();
-    parts.map(|(task, own)| Ok((task, rows.take(&UInt32Array::from(own))?))).collect()
+    let types: Vec<_> = columns.iter().map(|&c| rows.column(c).data_type().clone()).collect();
+    partition(rows, columns, &KeyEncoder::new(&types)?, tasks)
 }
 
 /// What holds for both.

@@ -53,26 +53,45 @@ impl Saved {
             tasks: BTreeMap::new(),
             errors: StoredErrors::load(&*backend)?,
         };
-        backend.scan(Space::Meta, &[layout::BLOCKS], &mut |key, value| {
+        saved.scan(&|kind| vec![kind])?;
+        Ok(saved)
+    }
+
+    /// The same with what there is of one relation now.
+    ///
+    /// # Errors
+    /// When the backend cannot be read or is damaged.
+    pub(crate) fn reloaded(&self, relation: RelationId) -> Result<Self> {
+        let mut saved = self.clone();
+        saved.lists.retain(|key, _| key.relation != relation);
+        saved.jobs.remove(&relation);
+        saved.tasks.retain(|(known, _, _), _| *known != relation);
+        saved.scan(&|kind| layout::of_relation(kind, relation))?;
+        Ok(saved)
+    }
+
+    /// Adds what is found of lists, jobs and tasks under these prefixes.
+    fn scan(&mut self, prefix: &dyn Fn(u8) -> Vec<u8>) -> Result<()> {
+        let backend = Arc::clone(&self.backend);
+        backend.scan(Space::Meta, &prefix(layout::BLOCKS), &mut |key, value| {
             let list = layout::decode(value, "a list of blocks")?;
-            saved.lists.insert(TableKey::from_list(key)?, list);
+            self.lists.insert(TableKey::from_list(key)?, list);
             Ok(true)
         })?;
-        backend.scan(Space::Meta, &[layout::JOB], &mut |key, value| {
+        backend.scan(Space::Meta, &prefix(layout::JOB), &mut |key, value| {
             let job = layout::decode(value, "the record of a job")?;
-            saved.jobs.insert(RelationId(layout::number(key)?), job);
+            self.jobs.insert(RelationId(layout::number(key)?), job);
             Ok(true)
         })?;
-        backend.scan(Space::Meta, &[layout::TASK], &mut |key, value| {
+        backend.scan(Space::Meta, &prefix(layout::TASK), &mut |key, value| {
             let part = |from: usize| {
                 let bytes = key.get(from..from + 2).and_then(<[u8]>::first_chunk);
                 bytes.map(|b| u16::from_be_bytes(*b)).ok_or_else(|| damaged("the key of a task"))
             };
             let place = (RelationId(layout::number(key)?), part(9)?, part(11)?);
-            saved.tasks.insert(place, layout::decode(value, "the record of a task")?);
+            self.tasks.insert(place, layout::decode(value, "the record of a task")?);
             Ok(true)
-        })?;
-        Ok(saved)
+        })
     }
 
     pub(crate) fn epoch(&self) -> Epoch {

@@ -91,10 +91,10 @@ impl RocksBackend {
         }
     }
 
-    fn write(&self, db: &DB, writes: Vec<Write>) -> Result<()> {
-        let writes = self.ingest(db, writes)?;
+    fn write(&self, db: &DB, writes: &[Write]) -> Result<()> {
+        let taken_in = self.ingest(db, writes)?;
         let mut batch = WriteBatch::default();
-        for write in &writes {
+        for write in writes.iter().filter(|write| !taken_in || as_block(write).is_none()) {
             match write {
                 Write::Put(space, key, value) => batch.put_cf(family(db, *space)?, key, value),
                 Write::Delete(space, key) => batch.delete_cf(family(db, *space)?, key),
@@ -108,25 +108,23 @@ impl RocksBackend {
         db.write_opt(batch, &options).map_err(|error| self.error("writing to", &error))
     }
 
-    /// Takes in the blocks of a large commit; gives what is left to be written.
-    fn ingest(&self, db: &DB, writes: Vec<Write>) -> Result<Vec<Write>> {
-        let is_block = |write: &Write| matches!(write, Write::Put(Space::State, _, _));
-        let bytes: usize = writes.iter().filter(|w| is_block(w)).map(Write::bytes).sum();
-        if bytes < FILE_BYTES {
-            return Ok(writes);
+    /// Takes in the blocks of a large commit. False when there is nothing to gain, or when the commit also deletes one of them:
+    /// then the order of its writes matters.
+    fn ingest(&self, db: &DB, writes: &[Write]) -> Result<bool> {
+        let mut blocks: Vec<_> = writes.iter().filter_map(as_block).collect();
+        let bytes: usize = blocks.iter().map(|(key, value)| key.len() + value.len()).sum();
+        blocks.sort_unstable_by_key(|(key, _)| *key);
+        if bytes < FILE_BYTES || writes.iter().any(|write| deletes_any(write, &blocks)) {
+            return Ok(false);
         }
-        let (mut blocks, rest): (Vec<_>, Vec<_>) = writes.into_iter().partition(is_block);
-        blocks.sort_by(|a, b| block_key(a).cmp(block_key(b)));
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.join(format!("{number}.incoming"));
         let options = family_options(Space::State, &Cache::new_lru_cache(0));
         let mut file = SstFileWriter::create(&options);
         let mut written = || -> std::result::Result<(), rocksdb::Error> {
             file.open(&path)?;
-            for block in &blocks {
-                if let Write::Put(_, key, value) = block {
-                    file.put(key, value)?;
-                }
+            for (key, value) in &blocks {
+                file.put(key, value)?;
             }
             file.finish()?;
             let mut how = IngestExternalFileOptions::default();
@@ -139,7 +137,7 @@ impl RocksBackend {
         let result = written();
         let _ = std::fs::remove_file(&path);
         result.map_err(|error| self.error("writing state to", &error))?;
-        Ok(rest)
+        Ok(true)
     }
 }
 
@@ -172,9 +170,23 @@ fn family(db: &DB, space: Space) -> Result<&ColumnFamily> {
     family.ok_or_else(|| EngineError::internal("a column family is missing"))
 }
 
-fn block_key(write: &Write) -> &[u8] {
+/// Key and value of a put of state.
+fn as_block(write: &Write) -> Option<(&[u8], &[u8])> {
     match write {
-        Write::Put(_, key, _) | Write::Delete(_, key) | Write::DeleteRange(_, key, _) => key,
+        Write::Put(Space::State, key, value) => Some((key, value)),
+        _ => None,
+    }
+}
+
+/// Whether a write deletes one of these blocks, sorted by key.
+fn deletes_any(write: &Write, blocks: &[(&[u8], &[u8])]) -> bool {
+    let at_or_behind = |key: &[u8]| blocks.partition_point(|(block, _)| *block < key);
+    match write {
+        Write::Delete(Space::State, key) => {
+            blocks.binary_search_by_key(&key.as_slice(), |(block, _)| *block).is_ok()
+        }
+        Write::DeleteRange(Space::State, from, to) => at_or_behind(from) < at_or_behind(to),
+        _ => false,
     }
 }
 
@@ -204,7 +216,7 @@ fn failed(doing: &str, directory: &Path, error: &rocksdb::Error) -> EngineError 
 }
 
 impl StateBackend for RocksBackend {
-    fn commit(&self, writes: Vec<Write>) -> Result<()> {
+    fn commit(&self, writes: &[Write]) -> Result<()> {
         let committed = self.db().and_then(|db| self.write(&db, writes));
         if committed.is_err() {
             self.give_up();

@@ -142,7 +142,7 @@ fn is_definition(write: &Write) -> bool {
 }
 
 impl StateBackend for Disk {
-    fn commit(&self, writes: Vec<Write>) -> millstream_engine::Result<()> {
+    fn commit(&self, writes: &[Write]) -> millstream_engine::Result<()> {
         if self.full.load(Ordering::Relaxed) && writes.iter().any(is_definition) {
             return Err(EngineError::external("writing the state", "no space left on device"));
         }
@@ -405,7 +405,7 @@ async fn acknowledged_writes_are_durable() {
         };
         world.disk.scan(space, b"", visit).unwrap();
     }
-    copy.disk.commit(writes).unwrap();
+    copy.disk.commit(&writes).unwrap();
     let mut after = copy.open().await;
     assert_eq!(run(&mut after, "SELECT a FROM t ORDER BY a").await, "2\n3\n4");
 }
