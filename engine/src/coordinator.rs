@@ -170,8 +170,11 @@ impl Coordinator {
             Input::Durable => self.checkpointing = false,
             Input::Change => return self.inject(now),
             Input::Acknowledged { job, root, epoch } => {
-                if let Some(job) = self.jobs.get_mut(&job) {
-                    job.acknowledged[root] = epoch;
+                // A task of a job that was stopped and started again may be late.
+                if let Some(acknowledged) =
+                    self.jobs.get_mut(&job).and_then(|job| job.acknowledged.get_mut(root))
+                {
+                    *acknowledged = epoch.max(*acknowledged);
                 }
                 let mut actions = self.publish();
                 if self.urgent && self.in_flight() < 2 {

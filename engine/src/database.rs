@@ -21,8 +21,9 @@ use crate::engine::{
 use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::plan::{Properties, RelationId};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Scheduler, Waker};
 use crate::source::{Offset, Runner, Turn};
+use crate::state::loader::Budget;
 use crate::store::Snapshot;
 use crate::time::{Epoch, Watermark};
 
@@ -65,6 +66,8 @@ pub(crate) struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
     durable: Option<Durable>,
+    /// Memory for state.
+    budget: Arc<Budget>,
 }
 
 impl Inner {
@@ -106,9 +109,14 @@ impl Inner {
             threads: Mutex::default(),
             closed: AtomicBool::new(false),
             durable,
+            budget: Budget::new(config.state_memory),
             config,
         });
         (inner, receiver)
+    }
+
+    fn budget(&self) -> &Arc<Budget> {
+        &self.budget
     }
 
     pub(crate) fn config(&self) -> &EngineConfig {
@@ -468,6 +476,9 @@ impl Inner {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.end();
+        if let Some(durable) = &self.durable {
+            durable.backend.close();
+        }
     }
 
     /// Stops everything as it is: what no checkpoint and no log holds is lost. Gives an epoch that no barrier had, and the last
@@ -496,7 +507,10 @@ impl Inner {
                 let _ = thread.join();
             }
         }
-        self.registry.lock().clear();
+        // Tasks hold one another by their channels: they must be taken apart.
+        for relation in std::mem::take(&mut *self.registry.lock()).into_values() {
+            relation.wakers.iter().for_each(Waker::kill);
+        }
         let mut commits = self.commits.lock();
         commits.tables.clear();
         commits.roots.clear();
@@ -539,6 +553,8 @@ fn job_info(registry: &Registry, id: RelationId, relation: &Relation) -> JobInfo
             busy_ns: load(&node.busy_ns),
             state_rows: load(&node.state_rows),
             state_bytes: load(&node.state_bytes),
+            rows_loaded: load(&node.rows_loaded),
+            evictions: load(&node.evictions),
         })
     });
     let partitions = relation.metrics.len().saturating_sub(relation.partitions);

@@ -200,6 +200,10 @@ pub struct OperatorInfo {
     pub state_rows: u64,
     /// Bytes held, approximately.
     pub state_bytes: u64,
+    /// Rows of state that were read from the store, because they were not in memory.
+    pub rows_loaded: u64,
+    /// How often the state was let go of, because memory was short.
+    pub evictions: u64,
 }
 
 /// The changes of one epoch, consolidated.
@@ -242,6 +246,11 @@ pub struct EngineConfig {
     pub subscription_rows_max: usize,
     /// What follows a failure, in durable databases.
     pub restart: RestartStrategy,
+    /// Bytes of memory for the state of operators and the contents of views and tables, in durable databases: a quarter of the
+    /// machine's by default. What is more is kept on disk alone.
+    pub state_memory: usize,
+    /// State of more rows than this is not read at a start, but when it is needed.
+    pub load_rows_max: u64,
 }
 
 impl Default for EngineConfig {
@@ -255,8 +264,18 @@ impl Default for EngineConfig {
             channel_bytes_max: 32 << 20,
             subscription_rows_max: 4_000_000,
             restart: RestartStrategy::default(),
+            state_memory: usize::try_from(physical_memory() / 4).unwrap_or(usize::MAX),
+            load_rows_max: 64 * 1024,
         }
     }
+}
+
+/// Bytes of memory that the machine has; 4 GiB where that cannot be found out.
+fn physical_memory() -> u64 {
+    let read = std::fs::read_to_string("/proc/meminfo").ok();
+    let total = read.as_deref().and_then(|text| text.lines().next()?.split_whitespace().nth(1));
+    let kib = total.and_then(|kib| kib.parse::<u64>().ok());
+    kib.map_or(4 << 30, |kib| kib << 10)
 }
 
 /// Tasks of a fragment, at most: one for each key group.

@@ -15,6 +15,10 @@ pub(crate) struct NodeMetrics {
     pub(crate) busy_ns: AtomicU64,
     pub(crate) state_rows: AtomicU64,
     pub(crate) state_bytes: AtomicU64,
+    /// Rows of state that were read from the store.
+    pub(crate) rows_loaded: AtomicU64,
+    /// How often the state was let go of.
+    pub(crate) evictions: AtomicU64,
 }
 
 impl NodeMetrics {
@@ -30,6 +34,18 @@ impl NodeMetrics {
 
     pub(crate) fn gave(&self, rows: usize) {
         self.rows_out.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// So many rows of state were read from the store.
+    pub(crate) fn loaded(&self, rows: usize) {
+        if rows > 0 {
+            self.rows_loaded.fetch_add(rows as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The state was let go of.
+    pub(crate) fn let_go(&self) {
+        self.evictions.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn holds(&self, size: StateSize) {

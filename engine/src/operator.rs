@@ -70,6 +70,22 @@ pub trait Operator: Send {
         Err(crate::error::EngineError::internal(format!("state for a table {table} not kept here")))
     }
 
+    /// By which columns state can be loaded key by key, if it can: then an operator may be without the state of some keys,
+    /// and gets it by [`Operator::load`] before a row of these keys comes.
+    fn lookup(&self) -> Option<Lookup> {
+        None
+    }
+
+    /// Takes back the state of keys of which it holds nothing, at any time between two calls: rows of tables, in the order of
+    /// the tables. What that state implies has been emitted.
+    ///
+    /// # Errors
+    /// As for [`Operator::restore`].
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        let _ = parts;
+        Err(crate::error::EngineError::internal("an operator that is not loaded by key"))
+    }
+
     /// All state is there; `frontier` is where the input watermark stood. Nothing may be emitted: what the state implies
     /// has been emitted before the checkpoint.
     ///
@@ -91,6 +107,15 @@ pub trait Operator: Send {
     fn state_size(&self) -> StateSize {
         StateSize::default()
     }
+}
+
+/// By which columns an operator's state is found: rows of an input need the state of equal values and of no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// Columns of each input.
+    pub inputs: Vec<Vec<usize>>,
+    /// Columns of each state table.
+    pub tables: Vec<Vec<usize>>,
 }
 
 /// How much an operator holds.

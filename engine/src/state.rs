@@ -30,13 +30,16 @@ mod block;
 pub(crate) mod checkpoint;
 pub(crate) mod errors;
 pub(crate) mod layout;
+pub(crate) mod loader;
 pub(crate) mod log;
 mod memory;
+pub(crate) mod paged;
 pub(crate) mod redeal;
 pub(crate) mod restore;
 mod rocks;
+pub(crate) mod stored;
 
-pub use backend::{Space, StateBackend, Visit, Write};
+pub use backend::{Next, Space, StateBackend, Visit, Write};
 pub use memory::MemoryBackend;
 pub use rocks::RocksBackend;
 

@@ -14,10 +14,13 @@ use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
 use crate::change_batch::ChangeBatch;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::time::Epoch;
 
+pub(crate) mod cold;
 pub(crate) mod writer;
+
+use cold::{Cold, Partition};
 
 /// Immutable contents at one epoch. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -26,8 +29,8 @@ pub struct Snapshot {
     partitions: Vec<Chunks>,
 }
 
-/// The chunks of one partition.
-pub(crate) type Chunks = Arc<Vec<Arc<Chunk>>>;
+/// The contents of one partition.
+pub(crate) type Chunks = Arc<Partition>;
 
 /// Some rows and which of them are live.
 #[derive(Clone, Debug)]
@@ -59,9 +62,12 @@ impl Snapshot {
         &self.schema
     }
 
-    /// Rows, duplicates counted.
+    /// Rows, duplicates counted. Of what is not in memory an estimate: see [`Snapshot::is_in_memory`].
     pub fn num_rows(&self) -> usize {
-        self.partitions.iter().flat_map(|chunks| chunks.iter()).map(|chunk| chunk.live_count).sum()
+        let chunks = self.partitions.iter().flat_map(|partition| partition.chunks.iter());
+        let hot: usize = chunks.map(|chunk| chunk.live_count).sum();
+        let cold = self.partitions.iter().filter_map(|partition| partition.cold.as_ref());
+        hot + cold.map(|cold| cold.rows_max() as usize).sum::<usize>()
     }
 
     /// Number of partitions; each can be read by its own thread.
@@ -75,32 +81,39 @@ impl Snapshot {
         partition: usize,
         projection: &'a [usize],
     ) -> impl Iterator<Item = Result<RecordBatch>> + Send + 'a {
-        let chunks = self.partitions[partition].iter().filter(|chunk| chunk.live_count > 0);
-        chunks.map(move |chunk| chunk.live_rows(projection))
+        let chunks = 0..self.num_chunks(partition);
+        let batches = chunks.map(move |chunk| self.chunk(partition, chunk, projection));
+        batches.filter(|batch| batch.as_ref().map_or(true, |batch| batch.num_rows() > 0))
     }
 
     /// Number of chunks in a partition, for [`Snapshot::chunk`].
     pub fn num_chunks(&self, partition: usize) -> usize {
-        self.partitions[partition].len()
+        let Partition { chunks, cold } = &*self.partitions[partition];
+        chunks.len() + cold.as_ref().map_or(0, Cold::parts)
     }
 
     /// The live rows of one chunk with only these columns.
     ///
     /// # Errors
-    /// When a column number is out of range.
+    /// When a column number is out of range; when what is not in memory cannot be read.
     pub fn chunk(
         &self,
         partition: usize,
         chunk: usize,
         projection: &[usize],
     ) -> Result<RecordBatch> {
-        self.partitions[partition][chunk].live_rows(projection)
+        let Partition { chunks, cold } = &*self.partitions[partition];
+        match (chunks.get(chunk), cold) {
+            (Some(chunk), _) => chunk.live_rows(projection),
+            (None, Some(cold)) => Ok(cold.part(chunk - chunks.len())?.project(projection)?),
+            (None, None) => Err(EngineError::internal("no such chunk")),
+        }
     }
 
     /// All rows as batches.
     ///
     /// # Errors
-    /// Never in practice: Arrow's own.
+    /// As [`Snapshot::chunk`].
     pub fn collect(&self) -> Result<Vec<RecordBatch>> {
         let all: Vec<usize> = (0..self.schema.fields().len()).collect();
         let mut batches = Vec::new();

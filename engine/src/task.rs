@@ -29,10 +29,12 @@ pub(crate) mod align;
 pub(crate) mod backfill;
 pub(crate) mod lane;
 pub(crate) mod mailbox;
+pub(crate) mod paging;
 pub(crate) mod terminal;
 
 use align::Alignment;
 use lane::{Lane, Polled};
+use paging::Paging;
 use terminal::Terminal;
 
 /// Where something goes inside a task.
@@ -49,6 +51,8 @@ pub(crate) struct Node {
     /// Watermark of each input.
     pub(crate) watermarks: Vec<Watermark>,
     pub(crate) frontier: Watermark,
+    /// Where its state may be read by key.
+    pub(crate) paging: Option<Paging>,
 }
 
 /// One leaf: its lanes' watermarks are merged by minimum.
@@ -217,7 +221,11 @@ impl Task {
             match item {
                 Emitted::Batch(batch) => {
                     let rows = batch.num_rows();
-                    let operator = &mut self.nodes[node].operator;
+                    let Node { operator, paging, .. } = &mut self.nodes[node];
+                    if let Some(paging) = paging {
+                        let loaded = paging.load(input, &batch, operator.as_mut())?;
+                        self.metrics.node(node).loaded(loaded);
+                    }
                     operator.on_batch(input, batch, &self.context, &mut out)?;
                     self.metrics.node(node).took(rows, started);
                 }
@@ -282,7 +290,13 @@ impl Task {
             for (target, item) in queue {
                 self.deliver(target, item)?;
             }
-            self.metrics.node(node).holds(self.nodes[node].operator.state_size());
+            let size = self.nodes[node].operator.state_size();
+            self.metrics.node(node).holds(size);
+            if let Some(paging) = &mut self.nodes[node].paging
+                && paging.barrier(barrier, size)
+            {
+                self.events.send(Event::Checkpoint);
+            }
         }
         if barrier.kind == BarrierKind::Checkpoint {
             self.hand_over(barrier)?;
@@ -318,6 +332,12 @@ impl Task {
             let mut delta = Delta::default();
             self.nodes[node].operator.checkpoint(&mut delta)?;
             delta.retain(|table| !durable.elsewhere[node][table]);
+            let Node { operator, paging, frontier, .. } = &mut self.nodes[node];
+            if let Some(paging) = paging
+                && paging.handed_over(barrier, &delta, *frontier, operator)?
+            {
+                self.metrics.node(node).let_go();
+            }
             if !delta.is_empty() {
                 let node = u16::try_from(node).map_err(EngineError::internal)?;
                 nodes.push(NodeDelta { node, tables: Arc::clone(tables), delta });
@@ -327,8 +347,9 @@ impl Task {
             relation: self.job,
             fragment: durable.fragment,
             task: durable.task,
+            epoch: barrier.epoch,
             nodes,
-            contents: self.terminal.take_handover(),
+            contents: self.terminal.hand_over(barrier.epoch),
             record: self.record(),
             errors: self.context.errors.hand_over(),
         };

@@ -113,3 +113,22 @@ fn a_job_that_is_ahead_of_the_readable_epoch_is_not_readable_yet() {
     assert_eq!(c.handle(12, ack(OTHER, 0, 1)), []);
     assert_eq!(c.handle(13, ack(VIEW, 0, 1)), publish(1, &[OTHER]));
 }
+
+/// A source that nobody reads stops, and starts again with the next reader: the last word of its old task may come late.
+#[test]
+fn a_late_acknowledgement_takes_nothing_back() {
+    let mut c = coordinator();
+    c.add(VIEW, 1, 0);
+    c.settle();
+    assert_eq!(c.handle(0, Input::Urgent), inject(1));
+    assert_eq!(c.handle(0, ack(VIEW, 0, 1)), publish(1, &[]));
+    c.remove(VIEW);
+    c.add(VIEW, 1, 0);
+    c.settle();
+    assert_eq!(c.handle(1, Input::Urgent), inject(2));
+    assert_eq!(c.handle(1, ack(VIEW, 0, 2)), publish(2, &[]));
+    assert_eq!(c.handle(1, ack(VIEW, 0, 1)), vec![]);
+    assert_eq!(c.handle(2, Input::Urgent), inject(3));
+    assert_eq!(c.handle(2, ack(VIEW, 0, 3)), publish(3, &[]));
+    assert_eq!(c.in_flight(), 0);
+}

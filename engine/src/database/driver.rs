@@ -162,7 +162,8 @@ impl Driver {
             let position = commits.log.as_ref().map_or(0, |log| log.position());
             checkpoints.cut(barrier.epoch, position);
             if barrier.kind == BarrierKind::Checkpoint {
-                checkpoints.begin(barrier.epoch, position, commits.hand_over());
+                let handovers = commits.hand_over(barrier.epoch)?;
+                checkpoints.begin(barrier.epoch, position, handovers);
             }
         }
         for (_, mailbox) in &commits.roots {

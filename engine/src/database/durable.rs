@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,6 +30,7 @@ use crate::state::layout::{self, JobRecord};
 use crate::state::log::Log;
 use crate::state::redeal::Dealt;
 use crate::state::restore::Saved;
+use crate::state::stored::Tables;
 use crate::state::{Space, StateBackend, Write};
 use crate::store::Versions;
 use crate::supervisor::{Failure, Order};
@@ -37,12 +38,16 @@ use crate::time::Epoch;
 
 /// Time between attempts while a checkpoint cannot be written.
 const RETRY: Duration = Duration::from_millis(500);
+/// After so long without a checkpoint there is time to tidy up.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Durable {
-    backend: Arc<dyn StateBackend>,
+    pub(super) backend: Arc<dyn StateBackend>,
     pub(super) log: Arc<Log>,
+    /// State that is read while the database runs.
+    pub(super) tables: Arc<Tables>,
     /// Epochs go on behind this one: behind every record of the log, so that the next checkpoint covers them all.
     pub(super) start: Epoch,
     history: History,
@@ -82,9 +87,12 @@ impl Durable {
         let saved = Saved::load(Arc::clone(&backend))?;
         let (next, newest) = Log::end(&*backend)?;
         let log = Log::new(Arc::clone(&backend), next);
-        let writer = CheckpointWriter::new(Arc::clone(&backend), Arc::clone(&log), &saved);
+        let tables = Tables::new(Arc::clone(&backend));
+        let (shared, own) = (Arc::clone(&backend), Arc::clone(&tables));
+        let writer = CheckpointWriter::new(shared, Arc::clone(&log), &saved, own);
         Ok(Self {
             log,
+            tables,
             history: writer.history(),
             writer: Mutex::new(Writer::Here(Box::new(writer))),
             start: saved.epoch().max(newest),
@@ -133,7 +141,10 @@ impl Durable {
     /// Takes a checkpoint whose barrier has passed everywhere.
     pub(super) fn submit(&self, request: Request, events: &Arc<Events>) {
         match &mut *self.writer.lock() {
-            Writer::Here(writer) => write(writer, &request, events, &self.log),
+            Writer::Here(writer) => {
+                write(writer, &request, events, &self.log);
+                while writer.merge().is_ok_and(|merged| merged) {}
+            }
             Writer::Thread(commands) => {
                 let _ = commands.send(Command::Write(Box::new(request)));
             }
@@ -190,7 +201,7 @@ fn run(
     events: &Arc<Events>,
     log: &Arc<Log>,
 ) {
-    while let Ok(command) = commands.recv() {
+    while let Some(command) = next_command(&mut writer, commands) {
         match command {
             Command::Write(request) => write(&mut writer, &request, events, log),
             Command::Forget(relation, reply) => {
@@ -230,14 +241,31 @@ fn write(writer: &mut CheckpointWriter, request: &Request, events: &Arc<Events>,
     }
     let failed = commit_sinks(&request.prepared);
     events.send(Event::Durable { epoch: request.epoch, failed });
+}
+
+/// The next command; while none waits, blocks are merged, and when none comes for some time, cut into pages.
+fn next_command(writer: &mut CheckpointWriter, commands: &Receiver<Command>) -> Option<Command> {
+    let mut idle = false;
     loop {
-        match writer.merge() {
-            Ok(true) => {}
-            Ok(false) => break,
+        match commands.try_recv() {
+            Ok(command) => return Some(command),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => {}
+        }
+        let merged = if idle { writer.settle() } else { writer.merge() };
+        match merged {
+            Ok(true) => continue,
+            Ok(false) if idle => return commands.recv().ok(),
+            Ok(false) => {}
             Err(error) => {
                 tracing::warn!(%error, "blocks of state could not be merged");
-                break;
+                return commands.recv().ok();
             }
+        }
+        match commands.recv_timeout(IDLE) {
+            Ok(command) => return Some(command),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => idle = true,
         }
     }
 }
@@ -255,6 +283,11 @@ impl Inner {
         threads.push(Driver::new(&inner).spawn(receiver));
         *inner.threads.lock() = threads;
         Ok(inner)
+    }
+
+    /// State that is read while the database runs, in durable databases.
+    pub(super) fn state_tables(&self) -> Option<&Arc<Tables>> {
+        self.durable.as_ref().map(|durable| &durable.tables)
     }
 
     pub(crate) fn is_durable(&self) -> bool {

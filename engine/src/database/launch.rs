@@ -13,7 +13,7 @@ use crate::exchange::channel::{Credit, Receiver, channel};
 use crate::exchange::{Edge, Routing};
 use crate::key::KeyEncoder;
 use crate::metrics::{NodeMetrics, TaskMetrics};
-use crate::operator::Context;
+use crate::operator::{Context, Operator};
 use crate::plan::fragment::{Child, Parallelism};
 use crate::plan::{Distribution, Fragment, FragmentInput, FragmentPlan, RelationId, StreamPlan};
 use crate::scheduler::Waker;
@@ -25,11 +25,15 @@ use crate::task::align::Alignment;
 use crate::task::backfill::Backfill;
 use crate::task::lane::{Lane, Root, RootKind};
 use crate::task::mailbox::Mailbox;
+use crate::task::paging::Paging;
 use crate::task::terminal::{Contents, RelationRoot, SinkRoot, Terminal};
 use crate::task::{Handover, Leaf, Node, Target, Task};
 use crate::time::Watermark;
 
 mod roots;
+
+/// An operator, where its output goes, how many inputs it has, and how its state is loaded by key.
+type Part = (Box<dyn Operator>, Target, usize, Option<Paging>);
 
 /// A task's parts before it is put together.
 struct Parts {
@@ -38,7 +42,7 @@ struct Parts {
     context: Context,
     lanes: Vec<(usize, Lane)>,
     leaves: Vec<Target>,
-    nodes: Vec<(Box<dyn crate::operator::Operator>, Target, usize)>,
+    nodes: Vec<Part>,
     terminal: Terminal,
     metrics: Arc<TaskMetrics>,
     durable: Option<Handover>,
@@ -61,11 +65,12 @@ impl Inner {
             frontier: Watermark::MIN,
         });
         let leaves = leaves.collect();
-        let nodes = parts.nodes.into_iter().map(|(operator, target, inputs)| Node {
+        let nodes = parts.nodes.into_iter().map(|(operator, target, inputs, paging)| Node {
             operator,
             target,
             watermarks: vec![Watermark::MIN; inputs],
             frontier: Watermark::MIN,
+            paging,
         });
         Task {
             job: parts.job,
@@ -370,9 +375,13 @@ impl Launch<'_> {
         let key = properties.unique_key.as_deref();
         let mut writer = Writer::new(Arc::clone(&schema), key, properties.append_only)?;
         let sealed = Arc::new(Versions::default());
+        let place = Place::new(self.id, number, task)?;
+        let load_rows_max = self.database.config().load_rows_max;
+        let mut keeping =
+            self.database.keeping(place, &writer, &schema, self.resumed.as_deref())?;
         if let Some(saved) = &self.resumed {
-            let place = Place::new(self.id, number, task)?;
-            let chunks = restore_contents(saved, place, &mut writer)?;
+            let chunks =
+                restore_contents(saved, place, &mut writer, keeping.as_mut(), load_rows_max)?;
             sealed.seal(saved.epoch(), chunks, Vec::new());
         }
         if let Kind::View { versions } = &mut relation.kind {
@@ -381,7 +390,7 @@ impl Launch<'_> {
         let contents = Contents::Stored(sealed);
         let mut root = RelationRoot::new(self.id, task, schema, Some(writer), contents);
         if self.database.is_durable() {
-            root.keep_changes();
+            root.keep_changes(keeping);
         }
         Ok(Terminal::Relation(Box::new(root)))
     }
@@ -411,13 +420,17 @@ impl Launch<'_> {
         let durable =
             if durable { Some(handover(number, fragment, task, &operators)?) } else { None };
         let place = Place::new(self.id, number, task)?;
+        let mut paging =
+            self.database.paging(place, fragment, self.resumed.as_deref(), &operators)?;
         if let Some(saved) = &self.resumed {
-            restore_operators(saved, place, fragment, &mut operators)?;
+            let load_rows_max = self.database.config().load_rows_max;
+            restore_operators(saved, place, fragment, &mut operators, &mut paging, load_rows_max)?;
         }
         let mut nodes = Vec::new();
         let mut names = Vec::new();
-        for (node, (of, operator)) in fragment.nodes.iter().zip(operators).enumerate() {
-            nodes.push((operator, parent(Child::Node(node)), of.children.len()));
+        let parts = fragment.nodes.iter().zip(operators).zip(paging);
+        for (node, ((of, operator), paging)) in parts.enumerate() {
+            nodes.push((operator, parent(Child::Node(node)), of.children.len(), paging));
             names.push(NodeMetrics::new(of.plan.describe_node()));
         }
         let ends = match &terminal {

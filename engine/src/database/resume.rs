@@ -2,20 +2,26 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::Inner;
 use crate::build::build_operator;
 use crate::error::{EngineError, Result};
 use crate::operator::Operator;
 use crate::plan::{Fragment, FragmentInput, FragmentPlan, RelationId};
 use crate::source::{Offset, Split};
 use crate::state::layout::{CONTENTS, JobRecord, TableKey, TaskRecord};
+use crate::state::loader::{Loader, Share};
+use crate::state::paged::Places;
 use crate::state::redeal::{Deal, Dealt};
 use crate::state::restore::Saved;
 use crate::state::{StateKind, StateTable};
 use crate::store::Chunks;
+use crate::store::cold::Keeping;
 use crate::store::writer::Writer;
 use crate::task::Handover;
+use crate::task::paging::Paging;
 use crate::time::Watermark;
 
 /// One task of a fragment.
@@ -105,14 +111,90 @@ pub(super) fn tables_of(plan: &FragmentPlan) -> Result<Vec<Dealt>> {
     Ok(tables)
 }
 
+impl Inner {
+    /// How the state of operators is loaded by key, where it can be.
+    pub(super) fn paging(
+        &self,
+        place: Place,
+        fragment: &Fragment,
+        saved: Option<&Saved>,
+        operators: &[Box<dyn Operator>],
+    ) -> Result<Vec<Option<Paging>>> {
+        let Some(tables) = self.state_tables() else {
+            return Ok(operators.iter().map(|_| None).collect());
+        };
+        let nodes = fragment.nodes.iter().zip(operators).enumerate();
+        let paging = nodes.map(|(node, (of, operator))| {
+            let own = operator.state_tables();
+            let deals = own.iter().map(|table| Deal::of(table, &of.distributions));
+            let deals = deals.collect::<Result<Vec<_>>>()?;
+            let Some(lookup) = operator.lookup().filter(|_| !deals.contains(&Deal::Every)) else {
+                return Ok(None);
+            };
+            let node = u16::try_from(node).map_err(EngineError::internal)?;
+            let types =
+                lookup.tables[0].iter().map(|&c| own[0].schema.field(c).data_type().clone());
+            let types: Vec<_> = types.collect();
+            let mut stored = Vec::new();
+            for (table, columns) in (0..).zip(&lookup.tables) {
+                let StateTable { kind, schema, .. } = own[usize::from(table)].clone();
+                let Place { relation, fragment, task } = place;
+                let key = TableKey { relation, fragment, node, table, task };
+                let list = saved.map_or(&[][..], |saved| saved.list(&key));
+                let places = Some(Places::new(columns, &types)?);
+                stored.push(tables.add(key, kind, schema, places, list));
+            }
+            let inputs = lookup.inputs.iter().map(|columns| Places::new(columns, &types));
+            let loader = Loader::new(stored, inputs.collect::<Result<_>>()?);
+            let share = Share::new(self.budget());
+            Ok(Some(Paging::new(loader, share, of.plan.clone())))
+        });
+        paging.collect()
+    }
+}
+
+impl Inner {
+    /// How the contents of a relation's partition are let go of, in durable databases. Rows without columns never are.
+    pub(super) fn keeping(
+        &self,
+        place: Place,
+        writer: &Writer,
+        schema: &SchemaRef,
+        saved: Option<&Saved>,
+    ) -> Result<Option<Keeping>> {
+        let Some(tables) = self.state_tables() else { return Ok(None) };
+        let Place { relation, fragment, task } = place;
+        let key = TableKey { relation, fragment, node: CONTENTS, table: 0, task };
+        let columns = writer.key_columns();
+        if columns.is_some_and(<[usize]>::is_empty) {
+            return Ok(None);
+        }
+        let places = columns.map(|columns| {
+            let types = columns.iter().map(|&column| schema.field(column).data_type().clone());
+            Places::new(columns, &types.collect::<Vec<_>>())
+        });
+        let list = saved.map_or(&[][..], |saved| saved.list(&key));
+        let stored = tables.add(key, StateKind::Bag, Arc::clone(schema), places.transpose()?, list);
+        Ok(Some(Keeping::new(stored, Share::new(self.budget()))))
+    }
+}
+
 /// Gives a task's operators their state.
 pub(super) fn restore_operators(
     saved: &Saved,
     place: Place,
     fragment: &Fragment,
     operators: &mut [Box<dyn Operator>],
+    paging: &mut [Option<Paging>],
+    load_rows_max: u64,
 ) -> Result<()> {
     for (node, (plan, operator)) in fragment.nodes.iter().zip(operators).enumerate() {
+        if let Some(paging) = &mut paging[node]
+            && paging.rows() > load_rows_max
+        {
+            paging.begin_empty();
+            continue;
+        }
         let node = u16::try_from(node).map_err(EngineError::internal)?;
         for (number, table) in operator.state_tables().iter().enumerate() {
             let deal = Deal::of(table, &plan.distributions)?;
@@ -131,7 +213,15 @@ pub(super) fn restore_contents(
     saved: &Saved,
     place: Place,
     writer: &mut Writer,
+    keeping: Option<&mut Keeping>,
+    load_rows_max: u64,
 ) -> Result<Option<Chunks>> {
+    if let Some(keeping) = keeping
+        && keeping.stored_rows() > load_rows_max
+    {
+        writer.let_go(keeping.begin_cold());
+        return writer.seal();
+    }
     let Place { relation, fragment, task } = place;
     let key = TableKey { relation, fragment, node: CONTENTS, table: 0, task };
     saved.read(&key, &StateKind::Bag, &mut |rows| writer.apply(&rows))?;

@@ -72,6 +72,8 @@ fn open(
         channel_rows_max: random.random_range(1..=12),
         barrier_interval_ms: random.random_range(1..=40),
         checkpoint_interval_ms: 25,
+        state_memory: if random.random() { 1 } else { usize::MAX },
+        load_rows_max: if random.random() { 0 } else { u64::MAX },
         ..EngineConfig::default()
     };
     let durable = backend.map(|backend| {

@@ -16,6 +16,7 @@ use crate::error::{EngineError, Result};
 use crate::key::{KeyEncoder, KeyMap};
 use crate::plan::RelationId;
 use crate::state::log::Log;
+use crate::store::cold::Keeping;
 use crate::store::writer::Writer;
 use crate::store::{Chunks, Versions};
 use crate::task::mailbox::{Mail, Mailbox};
@@ -33,6 +34,7 @@ pub(crate) struct TableState {
     pub(crate) changes: Vec<ChangeBatch>,
     /// Since the last checkpoint, in durable databases.
     pub(crate) handover: Vec<ChangeBatch>,
+    pub(crate) keeping: Option<Keeping>,
 }
 
 /// Changes of tables since the last checkpoint.
@@ -129,11 +131,26 @@ impl CommitState {
         Ok(())
     }
 
-    /// What has changed since the last checkpoint.
-    pub(crate) fn hand_over(&mut self) -> Handovers {
-        let tables = self.tables.iter_mut();
-        let changed = tables.filter(|(_, table)| !table.handover.is_empty());
-        changed.map(|(id, table)| (*id, std::mem::take(&mut table.handover))).collect()
+    /// What has changed since the last checkpoint, at the barrier of a new one; then contents may be let go of.
+    ///
+    /// # Errors
+    /// When contents cannot be sealed.
+    pub(crate) fn hand_over(&mut self, epoch: Epoch) -> Result<Handovers> {
+        let mut handovers = Handovers::new();
+        for (id, table) in &mut self.tables {
+            let changes = std::mem::take(&mut table.handover);
+            if let Some(keeping) = &mut table.keeping
+                && let Some(cold) = keeping.hand_over(epoch, &changes, table.writer.bytes())
+            {
+                table.writer.let_go(cold);
+                let chunks = table.latest()?;
+                table.versions.seal(epoch, Some(chunks), Vec::new());
+            }
+            if !changes.is_empty() {
+                handovers.push((*id, changes));
+            }
+        }
+        Ok(handovers)
     }
 
     /// Ends the epoch: tables are sealed at it.
@@ -160,6 +177,7 @@ impl TableState {
     /// Applies changes in order; what was really changed is added to `applied`, also when an error follows.
     fn apply(&mut self, change: TableChange, applied: &mut Vec<ChangeBatch>) -> Result<()> {
         let batch = self.conform(&change.changes)?;
+        self.writer.load(batch.rows())?;
         let mut start = 0;
         while start < batch.num_rows() {
             let positive = batch.weight(start) > 0;

@@ -37,7 +37,7 @@ use crate::change_batch::{ChangeBatch, project_schema};
 use crate::error::Result;
 use crate::errors::RowError;
 use crate::message::Barrier;
-use crate::operator::{Context, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, StateSize};
 use crate::plan;
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -224,6 +224,22 @@ impl Operator for HashAggregate {
     }
 
     fn restored(&mut self, _: Watermark) -> Result<()> {
+        self.find_failing()
+    }
+
+    fn lookup(&self) -> Option<Lookup> {
+        let keys: Vec<usize> = (0..self.group_columns.len()).collect();
+        let by_key = !keys.is_empty() && self.closing.is_none();
+        by_key.then(|| Lookup {
+            inputs: vec![self.group_columns.clone()],
+            tables: vec![keys; self.durable.tables().len()],
+        })
+    }
+
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        for (table, rows) in &parts {
+            self.take_back(*table, rows)?;
+        }
         self.find_failing()
     }
 

@@ -23,7 +23,7 @@ use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
-use crate::operator::{Context, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, StateSize};
 use crate::operators::row_store::{NONE, take_columns};
 use crate::plan::{self, JoinKind};
 use crate::state::{Delta, StateTable};
@@ -144,11 +144,25 @@ impl Operator for HashJoin {
     }
 
     fn restore(&mut self, table: usize, rows: ChangeBatch) -> Result<()> {
-        self.restore_side(table, &rows)
+        self.restore_side(table, &rows).map(|_| ())
+    }
+
+    fn lookup(&self) -> Option<Lookup> {
+        self.lookup_keys()
+    }
+
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        let mut keys = Vec::new();
+        for (side, rows) in &parts {
+            keys.extend(self.restore_side(*side, rows)?);
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        self.count_matches(keys.into_iter().filter(|&key| key != NONE))
     }
 
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
-        self.count_matches()
+        self.count_matches(0..self.keys.id_bound() as u32)
     }
 
     fn state_size(&self) -> StateSize {

@@ -2,7 +2,8 @@
 //!
 //! A script of epochs goes through an operator that runs for ever, and through one that is checkpointed, thrown away and
 //! rebuilt from the sum of what it handed over, in as many tasks as the script says; what came since the checkpoint comes
-//! again. At each barrier both must have given the same rows, and the same watermark. Here the test plays the driver:
+//! again. Where state can be loaded by key, operators are also thrown away at a checkpoint and given what each batch needs.
+//! At each barrier both must have given the same rows, and the same watermark. Here the test plays the driver:
 //! it deals rows out, adds changes of state tables up, and gives them back in parts.
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use crate::key::{KeyEncoder, key_group, owner};
 use crate::message::{Barrier, BarrierKind};
 use crate::operator::{Context, Emitted, Operator, Output, StateSize};
 use crate::operators::row_store::testing::{Bag, TestRow, add, admissible, batch};
+use crate::state::loader::Resident;
+use crate::state::paged::{Places, Sorted};
 use crate::state::{Delta, Placement, StateKind, StateTable};
 use crate::time::{Epoch, Watermark};
 
@@ -33,6 +36,8 @@ pub(crate) enum Event {
 pub(crate) enum End {
     Plain,
     Checkpoint,
+    /// A checkpoint, after which operators that can be loaded by key are, and begin with nothing.
+    LetGo,
     /// A crash, once: back to the last checkpoint, with this many tasks.
     Restart(usize),
 }
@@ -119,6 +124,15 @@ struct Task {
     contents: Vec<Contents>,
     /// The highest that was emitted.
     watermark: Watermark,
+    /// What is in memory, if not everything.
+    paged: Option<Paged>,
+}
+
+/// An operator that is loaded by key.
+struct Paged {
+    inputs: Vec<Places>,
+    tables: Vec<Places>,
+    resident: Resident,
 }
 
 impl Task {
@@ -127,7 +141,7 @@ impl Task {
         let tables = operator.state_tables();
         let contents = tables.iter().map(Contents::new).collect();
         let ctx = Context { durable, ..Context::for_test() };
-        Self { operator, ctx, tables, contents, watermark }
+        Self { operator, ctx, tables, contents, watermark, paged: None }
     }
 
     fn run(&mut self, call: impl FnOnce(&mut dyn Operator, &Context, &mut Output)) -> Bag<String> {
@@ -147,6 +161,40 @@ impl Task {
         rows
     }
 
+    /// Throws the operator away, if it can be loaded by key.
+    fn let_go(&mut self, subject: &Subject<'_>, frontier: Watermark) {
+        let Some(lookup) = self.operator.lookup() else { return };
+        self.operator = (subject.build)();
+        self.operator.restored(frontier).unwrap();
+        let types = lookup.tables[0].iter();
+        let types = types.map(|&column| self.tables[0].schema.field(column).data_type().clone());
+        let types: Vec<DataType> = types.collect();
+        let places = |columns: &Vec<usize>| Places::new(columns, &types).unwrap();
+        self.paged = Some(Paged {
+            inputs: lookup.inputs.iter().map(places).collect(),
+            tables: lookup.tables.iter().map(places).collect(),
+            resident: Resident::new(2),
+        });
+    }
+
+    /// Gives the operator what it needs for a batch.
+    fn load(&mut self, input: usize, batch: &ChangeBatch) {
+        let Some(Paged { inputs, tables, resident }) = &mut self.paged else { return };
+        let missing = resident.enter(&inputs[input].of(batch.rows()).unwrap());
+        let mut parts = Vec::new();
+        for (number, places) in tables.iter().enumerate() {
+            let rows = self.contents[number].rows(&self.tables[number]);
+            let sorted = Sorted::new(&places.of(rows.rows()).unwrap(), &rows).unwrap();
+            let part = sorted.select(&missing, resident.bits()).unwrap();
+            if !part.is_empty() {
+                parts.push((number, part));
+            }
+        }
+        if !parts.is_empty() {
+            self.operator.load(parts).unwrap();
+        }
+    }
+
     fn checkpoint(&mut self, subject: &Subject<'_>) {
         let mut delta = Delta::default();
         self.operator.checkpoint(&mut delta).unwrap();
@@ -155,7 +203,9 @@ impl Task {
         }
         let contents = self.contents.iter().zip(&self.tables);
         let contents: Vec<_> = contents.map(|(contents, table)| contents.rows(table)).collect();
-        (subject.inspect)(&contents, self.operator.state_size());
+        if self.paged.is_none() {
+            (subject.inspect)(&contents, self.operator.state_size());
+        }
     }
 }
 
@@ -192,6 +242,7 @@ impl<'a> Tasks<'a> {
                     let parts = deal(batch, &self.subject.routes[*input], self.tasks.len());
                     for (task, part) in self.tasks.iter_mut().zip(parts) {
                         if !part.is_empty() {
+                            task.load(*input, &part);
                             collect(task.run(|o, ctx, out| {
                                 o.on_batch(*input, part, ctx, out).unwrap();
                             }));
@@ -317,6 +368,11 @@ pub(crate) fn check(subject: &Subject<'_>, script: &[Step]) {
                 continue;
             }
             End::Checkpoint => (saved, saved_next) = (tasks.checkpoint(), next + 1),
+            End::LetGo => {
+                (saved, saved_next) = (tasks.checkpoint(), next + 1);
+                let frontier = tasks.frontier;
+                tasks.tasks.iter_mut().for_each(|task| task.let_go(subject, frontier));
+            }
             End::Plain | End::Restart(_) => {}
         }
         next += 1;
@@ -341,6 +397,7 @@ pub(crate) fn changes(inputs: usize, width: usize) -> impl Strategy<Value = Vec<
         8 => Just(None),
         1 => Just(Some(End::Plain)),
         1 => Just(Some(End::Checkpoint)),
+        1 => Just(Some(End::LetGo)),
         1 => (1..4_usize).prop_map(|tasks| Some(End::Restart(tasks))),
     ];
     let row = prop::collection::vec(cell, width);

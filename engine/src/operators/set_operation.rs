@@ -19,7 +19,7 @@ use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::key::{KeyEncoder, KeyMap};
 use crate::message::Barrier;
-use crate::operator::{Context, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, StateSize};
 use crate::plan::{self, SetKind};
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 use crate::time::Watermark;
@@ -165,13 +165,24 @@ impl Operator for SetOperation {
         self.count(table, rows.rows().columns(), &rows)
     }
 
+    fn lookup(&self) -> Option<Lookup> {
+        let all: Vec<usize> = (0..self.schema.fields().len()).collect();
+        let sides = vec![all.clone(), all];
+        (!self.schema.fields().is_empty()).then(|| Lookup { inputs: sides.clone(), tables: sides })
+    }
+
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        let touched = self.touched.len();
+        for (table, rows) in &parts {
+            self.count(*table, rows.rows().columns(), rows)?;
+        }
+        self.settle(touched);
+        Ok(())
+    }
+
     /// What the counts imply has been emitted. If the inputs only append it goes on so; else the first change ends that.
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
-        for id in self.touched.drain(..) {
-            let counts = &mut self.counts[id as usize];
-            counts.is_touched = false;
-            counts.emitted = result_count(self.plan, counts.sides);
-        }
+        self.settle(0);
         Ok(())
     }
 
@@ -202,6 +213,15 @@ impl SetOperation {
             }
         }
         Ok(())
+    }
+
+    /// What the counts of the touched keys from here on imply has been emitted.
+    fn settle(&mut self, from: usize) {
+        for id in self.touched.drain(from..) {
+            let counts = &mut self.counts[id as usize];
+            counts.is_touched = false;
+            counts.emitted = result_count(self.plan, counts.sides);
+        }
     }
 
     /// The columns in the types of the schema; inputs agree with it up to representation.

@@ -20,7 +20,7 @@ use arrow::datatypes::SchemaRef;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::message::Barrier;
-use crate::operator::{Context, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, StateSize};
 use crate::plan::{self, RankFunction};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -193,6 +193,22 @@ impl Operator for TopN {
 
     fn restore(&mut self, _table: usize, rows: ChangeBatch) -> Result<()> {
         self.take_all(&rows)
+    }
+
+    fn lookup(&self) -> Option<Lookup> {
+        self.keys.lookup().filter(|_| !self.shows_nothing)
+    }
+
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        let (touched, shown) = (self.touched.len(), self.shown.len());
+        self.rows.load(true);
+        let loaded = parts.iter().try_for_each(|(_, rows)| self.take_all(rows));
+        self.rows.load(false);
+        for (partition, _) in self.touched.drain(touched..) {
+            self.partitions[partition as usize].touched = 0;
+        }
+        self.shown.truncate(shown);
+        loaded
     }
 
     /// The rows are as at the end of an epoch whose result is out.

@@ -14,21 +14,24 @@ use crate::error::Result;
 pub enum Space {
     /// Small and often rewritten: definitions, checkpoints, lists of blocks.
     Meta,
-    /// Blocks of state: large values, written once.
+    /// Blocks of state: values that are written once.
     State,
+    /// Large blocks, each a file of its own: written once and dropped as a whole ([`StateBackend::write_file`]).
+    Files,
     /// The log of table changes: written at the end, deleted at the beginning.
     Log,
 }
 
 impl Space {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Meta, Self::State, Self::Log];
+    pub const ALL: [Self; 4] = [Self::Meta, Self::State, Self::Files, Self::Log];
 
     /// Its name in a store.
     pub fn name(self) -> &'static str {
         match self {
             Self::Meta => "meta",
             Self::State => "state",
+            Self::Files => "files",
             Self::Log => "log",
         }
     }
@@ -77,6 +80,9 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
 /// Is given keys with their values, and says whether to go on.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool> + 'a;
 
+/// Gives the next key and value, in ascending order.
+pub type Next<'a> = dyn FnMut() -> Result<Option<(Vec<u8>, Vec<u8>)>> + 'a;
+
 /// See the module's text.
 pub trait StateBackend: Send + Sync + fmt::Debug {
     /// Applies the writes in order, all or none, durable on return.
@@ -84,6 +90,25 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
     /// # Errors
     /// When the disk is full, read-only or broken: nothing is changed then, and a later call may succeed.
     fn commit(&self, writes: &[Write]) -> Result<()>;
+
+    /// Writes keys that `next` gives into [`Space::Files`], as one file, durable on return: not part of any commit. Keys of
+    /// different files must not lie between one another. Gives the bytes of the values.
+    ///
+    /// # Errors
+    /// As [`Self::commit`]; what `next` gives. The file is not there then.
+    fn write_file(&self, next: &mut Next<'_>) -> Result<u64>;
+
+    /// Drops the files whose keys begin so. It need not be durable: after a crash they may be there again.
+    ///
+    /// # Errors
+    /// When the store is broken.
+    fn drop_files(&self, prefix: &[u8]) -> Result<()>;
+
+    /// The first key of each file.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn files(&self) -> Result<Vec<Vec<u8>>>;
 
     /// The value of a key.
     ///
@@ -105,6 +130,9 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
 
     /// Bytes on disk (or in memory), approximately.
     fn size(&self) -> u64;
+
+    /// Lets go of files and locks, also while somebody still holds the backend: nothing can be read or written afterwards.
+    fn close(&self) {}
 }
 
 /// The contract of a backend, for the tests of each.
@@ -170,4 +198,39 @@ pub(crate) fn check_contract(backend: &dyn StateBackend) {
     assert_eq!(backend.get(Space::State, &key).expect("get"), Some(big.clone()));
     backend.commit(&[put(&big), gone, put(&big)]).expect("commit");
     assert_eq!(backend.get(Space::State, &key).expect("get"), Some(big));
+    check_files(backend);
+}
+
+#[cfg(test)]
+fn check_files(backend: &dyn StateBackend) {
+    let file = |keys: [&str; 2]| {
+        let mut keys = keys.into_iter();
+        let next = &mut || Ok(keys.next().map(|key| (key.into(), key.to_uppercase().into())));
+        backend.write_file(next).expect("a file")
+    };
+    assert_eq!(file(["ba", "bb"]), 4, "bytes of its values");
+    file(["aa", "ab"]);
+    let all = |prefix: &str| {
+        let mut found = Vec::new();
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            found.push(String::from_utf8([key, value].concat()).expect("text"));
+            Ok(true)
+        };
+        backend.scan(Space::Files, prefix.as_bytes(), visit).expect("scan");
+        found.join(" ")
+    };
+    assert_eq!(all(""), "aaAA abAB baBA bbBB");
+    assert_eq!(all("b"), "baBA bbBB");
+    assert_eq!(backend.get(Space::Files, b"ab").expect("get"), Some(b"AB".to_vec()));
+    let mut files = backend.files().expect("files");
+    files.sort();
+    assert_eq!(files, [b"aa".to_vec(), b"ba".to_vec()]);
+    backend.drop_files(b"a").expect("dropped");
+    assert_eq!(all(""), "baBA bbBB");
+    backend.drop_files(b"x").expect("nothing to drop");
+    let none = &mut || Ok(None);
+    assert_eq!(backend.write_file(none).expect("nothing to write"), 0);
+    let fails = &mut || Err(crate::error::EngineError::internal("no more"));
+    assert!(backend.write_file(fails).is_err());
+    assert_eq!(backend.files().expect("files"), [b"ba".to_vec()]);
 }

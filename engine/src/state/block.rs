@@ -84,11 +84,12 @@ fn tight(array: &ArrayRef) -> ArrayRef {
     }
 }
 
-/// Whether any row takes away from older ones.
-pub(crate) fn takes_away(kind: &StateKind, batch: &ChangeBatch) -> bool {
+/// Whether any row takes away from older ones; `whole`: there are none, and each key is there once.
+pub(crate) fn takes_away(kind: &StateKind, batch: &ChangeBatch, whole: bool) -> bool {
+    let any_negative = || batch.weights().is_some_and(|weights| weights.iter().any(|w| *w < 0));
     match kind {
-        StateKind::Bag => batch.weights().is_some_and(|weights| weights.iter().any(|w| *w < 0)),
-        StateKind::Keyed(_) => true,
+        StateKind::Keyed(_) if !whole => true,
+        StateKind::Bag | StateKind::Keyed(_) => any_negative(),
     }
 }
 
@@ -99,7 +100,7 @@ pub(crate) fn sum(kind: &StateKind, changes: &[ChangeBatch], whole: bool) -> Res
     };
     let all = ChangeBatch::concat(&first.schema(), changes)?;
     match kind {
-        StateKind::Bag if takes_away(kind, &all) => all.consolidate(),
+        StateKind::Bag if takes_away(kind, &all, whole) => all.consolidate(),
         StateKind::Bag => Ok(all),
         StateKind::Keyed(columns) => newest(&all, columns, whole),
     }

@@ -6,7 +6,7 @@
 //! al., "Lightweight Asynchronous Snapshots for Distributed Dataflows", 2015), and the log of table changes behind it.
 //!
 //! Each commit adds at most one block to the list of each state table. Lists are kept short, and space is won back, by merging:
-//! see [`merge_due`].
+//! see `checkpoint/merge.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, Ta
 use super::log::Log;
 use super::redeal::{Dealt, redeal};
 use super::restore::Saved;
+use super::stored::Tables;
 use super::{Delta, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
 use crate::engine::CheckpointInfo;
@@ -31,14 +32,13 @@ use crate::plan::RelationId;
 use crate::sink::{Committable, Sink};
 use crate::time::Epoch;
 
+pub(super) mod merge;
+
 /// Checkpoints that are remembered for `millstream.checkpoints`.
 const HISTORY: usize = 256;
-/// Blocks of about one size that are merged into one.
-const MERGE_BLOCKS: usize = 8;
-/// Blocks that only add and are larger than this stay as they are.
-const LARGE_ROWS: u64 = 512 * 1024;
-/// Tables smaller than this are not merged for the sake of space.
-const SMALL_ROWS: u64 = 64 * 1024;
+
+/// A checkpoint of more rows than this is one of many to come: merging can wait.
+const BUSY_ROWS: u64 = 500_000;
 
 /// What one node of a task handed over.
 #[derive(Debug)]
@@ -54,6 +54,8 @@ pub(crate) struct TaskDelta {
     pub(crate) relation: RelationId,
     pub(crate) fragment: u16,
     pub(crate) task: u16,
+    /// Of the barrier at which it did.
+    pub(crate) epoch: Epoch,
     pub(crate) nodes: Vec<NodeDelta>,
     /// Changes of the relation's own contents.
     pub(crate) contents: Vec<ChangeBatch>,
@@ -90,6 +92,9 @@ pub(crate) struct CheckpointWriter {
     backend: Arc<dyn StateBackend>,
     log: Arc<Log>,
     record: CheckpointRecord,
+    /// The number of the next block: higher than that of any that may have been written.
+    next_block: u64,
+    tables: Arc<Tables>,
     lists: BTreeMap<TableKey, Vec<BlockRecord>>,
     kinds: BTreeMap<TableKey, StateKind>,
     jobs: BTreeMap<RelationId, JobRecord>,
@@ -97,14 +102,24 @@ pub(crate) struct CheckpointWriter {
     forgotten: BTreeSet<RelationId>,
     errors: StoredErrors,
     history: History,
+    /// Much is being written: merging can wait.
+    busy: bool,
 }
 
 /// The new blocks of one commit, by table.
 type Blocks = BTreeMap<TableKey, (StateKind, Vec<ChangeBatch>)>;
 
 impl CheckpointWriter {
-    pub(crate) fn new(backend: Arc<dyn StateBackend>, log: Arc<Log>, saved: &Saved) -> Self {
+    pub(crate) fn new(
+        backend: Arc<dyn StateBackend>,
+        log: Arc<Log>,
+        saved: &Saved,
+        tables: Arc<Tables>,
+    ) -> Self {
         Self {
+            next_block: saved.record.next_block,
+            tables,
+            busy: false,
             backend,
             log,
             record: saved.record,
@@ -124,27 +139,42 @@ impl CheckpointWriter {
 
     /// Makes a checkpoint durable. After an error nothing has changed and the same request may be tried again.
     pub(crate) fn write(&mut self, request: &Request) -> Result<()> {
+        let mut files = Vec::new();
+        let written = self.try_write(request, &mut files);
+        if written.is_err() {
+            for (key, number) in files {
+                let _ = self.backend.drop_files(&key.block(number));
+            }
+        }
+        written
+    }
+
+    fn try_write(&mut self, request: &Request, files: &mut Vec<(TableKey, u64)>) -> Result<()> {
         let started = Instant::now();
         let mut writes = Vec::new();
-        let mut record = CheckpointRecord {
-            format: layout::FORMAT,
-            id: self.record.id + 1,
-            epoch: request.epoch.0,
-            next_block: self.record.next_block,
-        };
         let mut lists = BTreeMap::new();
         let (mut rows, mut bytes) = (0, 0);
         for (key, (kind, changes)) in self.blocks(request) {
             let mut list = self.lists.get(&key).cloned().unwrap_or_default();
             let summed = block::sum(&kind, &changes, list.is_empty())?;
+            drop(changes);
             if !summed.is_empty() {
-                let added = put_block(&key, &kind, &summed, &mut record.next_block, &mut writes)?;
+                let added = self.put_block(&key, &kind, &summed, list.is_empty(), &mut writes)?;
+                if added.is_file {
+                    files.push((key, added.number));
+                }
                 (rows, bytes) = (rows + added.rows, bytes + added.bytes);
                 list.push(added);
                 writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&list)?));
             }
             lists.insert(key, (kind, list));
         }
+        let record = CheckpointRecord {
+            format: layout::FORMAT,
+            id: self.record.id + 1,
+            epoch: request.epoch.0,
+            next_block: self.next_block,
+        };
         let tasks = self.tasks_of(request, &mut writes)?;
         let jobs = self.jobs_of(request, &mut writes)?;
         // Each of a sink's tasks has its own.
@@ -178,10 +208,24 @@ impl CheckpointWriter {
         fail_point!("checkpoint::after_commit");
         self.record = record;
         self.errors = errors.unwrap_or_else(|| std::mem::take(&mut self.errors));
+        let handed_over = request.deltas.iter();
+        let handed_over: BTreeMap<_, _> = handed_over
+            .map(|delta| ((delta.relation, delta.fragment, delta.task), delta.epoch))
+            .collect();
         for (key, (kind, list)) in lists {
-            self.lists.insert(key, list);
+            let epoch = handed_over.get(&(key.relation, key.fragment, key.task)).copied();
+            let epoch = epoch.unwrap_or(request.epoch);
+            let old = self.lists.insert(key, list).unwrap_or_default();
+            self.tables.replaced(key, &old, &self.lists[&key], Some(epoch));
             self.kinds.insert(key, kind);
         }
+        for (relation, _) in &request.tables {
+            self.tables.written(*relation, 0, 0, request.epoch);
+        }
+        for ((relation, fragment, task), epoch) in handed_over {
+            self.tables.written(relation, fragment, task, epoch);
+        }
+        self.busy = rows > BUSY_ROWS;
         self.tasks.extend(tasks);
         self.jobs.retain(|job, _| request.complete.iter().any(|(complete, _)| complete == job));
         self.jobs.extend(jobs);
@@ -328,10 +372,16 @@ impl CheckpointWriter {
         let tasks = self.tasks.range((relation, 0, 0)..=(relation, u16::MAX, u16::MAX));
         let tasks = tasks.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone()));
         let tasks = tasks.collect();
-        let dealt =
-            redeal(&*self.backend, relation, tables, job, self.record, &self.lists, &tasks)?;
+        let mut record = self.record;
+        record.next_block = self.next_block;
+        let dealt = redeal(&*self.backend, relation, tables, job, record, &self.lists, &tasks)?;
         self.backend.commit(&dealt.writes)?;
-        self.lists.retain(|key, _| key.relation != relation);
+        self.next_block = dealt.record.next_block;
+        let old = self.lists.extract_if(.., |key, _| key.relation == relation);
+        for (key, list) in old.collect::<Vec<_>>() {
+            self.tables.replaced(key, &list, &[], None);
+        }
+        self.drop_retired();
         self.lists.extend(dealt.lists);
         self.tasks.retain(|key, _| key.0 != relation);
         self.jobs.insert(relation, job.clone());
@@ -348,102 +398,20 @@ impl CheckpointWriter {
         );
         writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
         self.backend.commit(&writes)?;
+        self.tables.forget(relation);
+        if self
+            .lists
+            .iter()
+            .any(|(key, list)| key.relation == relation && list.iter().any(|record| record.is_file))
+        {
+            self.backend.drop_files(&relation.0.to_be_bytes())?;
+        }
         self.lists.retain(|key, _| key.relation != relation);
         self.kinds.retain(|key, _| key.relation != relation);
         self.tasks.retain(|key, _| key.0 != relation);
         self.jobs.remove(&relation);
         Ok(())
     }
-
-    /// Merges one run of blocks that is due, in a commit of its own. False when none is.
-    pub(crate) fn merge(&mut self) -> Result<bool> {
-        let due = self.lists.iter().find_map(|(key, list)| {
-            let kind = self.kinds.get(key)?;
-            merge_due(list).map(|from| (*key, kind.clone(), from))
-        });
-        let Some((key, kind, from)) = due else { return Ok(false) };
-        let list = self.lists.get(&key).cloned().unwrap_or_default();
-        let mut changes = Vec::new();
-        for old in &list[from..] {
-            changes.push(read_block(&*self.backend, &key, old)?);
-        }
-        let summed = block::sum(&kind, &changes, from == 0)?;
-        drop(changes);
-        let mut writes = Vec::new();
-        let mut next = self.record.next_block;
-        let mut merged = list[..from].to_vec();
-        if !summed.is_empty() {
-            merged.push(put_block(&key, &kind, &summed, &mut next, &mut writes)?);
-        }
-        for old in &list[from..] {
-            writes.push(Write::Delete(Space::State, key.block(old.number)));
-        }
-        let record = CheckpointRecord { next_block: next, ..self.record };
-        writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&merged)?));
-        let value = layout::encode(&record)?;
-        writes.push(Write::Put(Space::Meta, layout::CHECKPOINT.to_vec(), value));
-        fail_point!("checkpoint::before_merge");
-        self.backend.commit(&writes)?;
-        self.record = record;
-        self.lists.insert(key, merged);
-        Ok(true)
-    }
-}
-
-/// From which block on a list is to be merged, if it is.
-///
-/// Two rules. Rows that take away from others: when they are more than half of what was there before, everything is merged,
-/// so that a table takes at most about twice its space and each row is rewritten about twice. Small blocks: as soon as
-/// the last few are of one size class (factor 8), they become one of the next, so that lists grow with the
-/// logarithm of the number of checkpoints; large blocks that only add are left alone.
-pub(crate) fn merge_due(list: &[BlockRecord]) -> Option<usize> {
-    let (first, rest) = list.split_first()?;
-    let taking: u64 = rest.iter().filter(|block| block.takes_away).map(|block| block.rows).sum();
-    let adding: u64 = rest.iter().filter(|block| !block.takes_away).map(|block| block.rows).sum();
-    if taking > (first.rows + adding) / 2 + SMALL_ROWS {
-        return Some(0);
-    }
-    let class = |block: &BlockRecord| (block.rows / 256).max(1).ilog2() / 3;
-    let last = list.last()?;
-    let same = list.iter().rev().take_while(|block| {
-        class(block) <= class(last) && (block.takes_away || block.rows < LARGE_ROWS)
-    });
-    let same = same.count();
-    (same >= MERGE_BLOCKS).then(|| list.len() - same)
-}
-
-/// Adds the write of a block under the next number; gives its record for the list.
-pub(crate) fn put_block(
-    key: &TableKey,
-    kind: &StateKind,
-    batch: &ChangeBatch,
-    next: &mut u64,
-    writes: &mut Vec<Write>,
-) -> Result<BlockRecord> {
-    let value = block::encode(batch)?;
-    let record = BlockRecord {
-        number: *next,
-        rows: batch.num_rows() as u64,
-        bytes: value.len() as u64,
-        takes_away: block::takes_away(kind, batch),
-    };
-    *next += 1;
-    writes.push(Write::Put(Space::State, key.block(record.number), value));
-    Ok(record)
-}
-
-/// Reads a block that a list names.
-pub(crate) fn read_block(
-    backend: &dyn StateBackend,
-    key: &TableKey,
-    record: &BlockRecord,
-) -> Result<ChangeBatch> {
-    let bytes = backend.get(Space::State, &key.block(record.number))?;
-    let batch = block::decode(bytes.ok_or_else(|| layout::damaged("a block (it is missing)"))?)?;
-    if batch.num_rows() as u64 != record.rows {
-        return Err(layout::damaged("a block (its length)"));
-    }
-    Ok(batch)
 }
 
 fn micros(since: Instant) -> u64 {

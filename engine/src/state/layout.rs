@@ -9,6 +9,7 @@
 //!          "k" relation                               prepared output of a sink, to be committed (again)
 //!          "e" number                                 rows that could not be computed
 //!   State  relation fragment node table task number   a block
+//!   Files  relation fragment node table task number (page)   a large block
 //!   Log    epoch position                             the table changes of one commit
 //! ```
 //!
@@ -24,7 +25,10 @@ use crate::plan::RelationId;
 pub(crate) const CONTENTS: u16 = u16::MAX;
 
 /// Version of everything that is written.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
+
+/// Bytes of the key of a block.
+pub(crate) const BLOCK_KEY: usize = 8 + 2 + 2 + 1 + 2 + 8;
 
 /// One state table of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,6 +165,12 @@ pub(crate) struct BlockRecord {
     pub(crate) bytes: u64,
     /// Some rows take away from older blocks.
     pub(crate) takes_away: bool,
+    /// It is cut into 2 to the power of this many pages, see `paged.rs`; 0: it is not.
+    #[serde(default)]
+    pub(crate) pages: u8,
+    /// It lies in a file of its own.
+    #[serde(default)]
+    pub(crate) is_file: bool,
 }
 
 /// Where a task stood.

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use super::backend::{Space, StateBackend, Write};
 use super::block;
-use super::checkpoint::{put_block, read_block};
+use super::checkpoint::merge::put_uncut;
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
+use super::paged::read_all;
 use super::{Placement, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
@@ -102,8 +103,10 @@ pub(crate) fn redeal(
         let mut changes = Vec::new();
         for (key, list) in lists.range(first..=last) {
             for old in list {
-                changes.push(read_block(backend, key, old)?);
-                writes.push(Write::Delete(Space::State, key.block(old.number)));
+                read_all(backend, key, old, &mut |rows| {
+                    changes.push(rows);
+                    Ok(())
+                })?;
             }
             writes.push(Write::Delete(Space::Meta, key.list()));
         }
@@ -119,7 +122,9 @@ pub(crate) fn redeal(
             }
             let task = u16::try_from(task).map_err(EngineError::internal)?;
             let key = TableKey { task, ..first };
-            let added = put_block(&key, kind, &rows, &mut record.next_block, &mut writes)?;
+            let number = record.next_block;
+            record.next_block += 1;
+            let added = put_uncut(backend, &key, kind, &rows, true, number, &mut writes)?;
             writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&vec![added])?));
             dealt.insert(key, vec![added]);
         }

@@ -1,16 +1,16 @@
 //! Reading a checkpoint back: what each task of a job gets when the job starts again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::StateKind;
 use super::backend::{Space, StateBackend};
 use super::block;
-use super::checkpoint::read_block;
 use super::errors::StoredErrors;
 use super::layout::{
     self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord, damaged,
 };
+use super::paged::read_all;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::plan::RelationId;
@@ -54,7 +54,28 @@ impl Saved {
             errors: StoredErrors::load(&*backend)?,
         };
         saved.scan(&|kind| vec![kind])?;
+        saved.drop_orphans()?;
         Ok(saved)
+    }
+
+    /// Drops files that no list names: of a checkpoint that did not complete, or that were still read when the process ended.
+    fn drop_orphans(&self) -> Result<()> {
+        let named = self.lists.iter().flat_map(|(key, list)| {
+            list.iter().filter(|record| record.is_file).map(|record| key.block(record.number))
+        });
+        let named: BTreeSet<Vec<u8>> = named.collect();
+        for first in self.backend.files()? {
+            let block = first.get(..layout::BLOCK_KEY).ok_or_else(|| damaged("a file's key"))?;
+            if !named.contains(block) {
+                self.backend.drop_files(block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks of a table.
+    pub(crate) fn list(&self, key: &TableKey) -> &[BlockRecord] {
+        self.lists.get(key).map_or(&[], Vec::as_slice)
     }
 
     /// The same with what there is of one relation now.
@@ -109,12 +130,17 @@ impl Saved {
         let Some(list) = self.lists.get(key) else { return Ok(()) };
         if list.iter().all(|block| !block.takes_away) {
             for record in list {
-                give(read_block(&*self.backend, key, record)?)?;
+                read_all(&*self.backend, key, record, give)?;
             }
             return Ok(());
         }
-        let blocks = list.iter().map(|record| read_block(&*self.backend, key, record));
-        let blocks = blocks.collect::<Result<Vec<_>>>()?;
+        let mut blocks = Vec::new();
+        for record in list {
+            read_all(&*self.backend, key, record, &mut |rows| {
+                blocks.push(rows);
+                Ok(())
+            })?;
+        }
         let summed = block::sum(kind, &blocks, true)?;
         drop(blocks);
         if summed.weights().is_some_and(|weights| weights.iter().any(|weight| *weight < 0)) {

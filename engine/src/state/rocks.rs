@@ -8,7 +8,7 @@
 //! room again the next attempt succeeds. What a failed attempt may have left behind, its repetition overwrites.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rocksdb::checkpoint::Checkpoint;
@@ -18,7 +18,7 @@ use rocksdb::{
     SstFileWriter, WriteBatch, WriteOptions,
 };
 
-use super::backend::{Space, StateBackend, Visit, Write, prefix_end};
+use super::backend::{Next, Space, StateBackend, Visit, Write, prefix_end};
 use crate::error::{EngineError, Result};
 
 /// Puts of state larger than this together go into a file of their own.
@@ -29,6 +29,7 @@ const FILE_BYTES: usize = 8 << 20;
 pub struct RocksBackend {
     /// `None` after a failed write, until it can be opened again.
     db: RwLock<Option<DB>>,
+    closed: AtomicBool,
     directory: PathBuf,
     files: AtomicU64,
 }
@@ -40,7 +41,8 @@ impl RocksBackend {
     /// When another process has it open, it is damaged, or the directory cannot be written.
     pub fn open(directory: &Path) -> Result<Self> {
         let db = RwLock::new(Some(open(directory)?));
-        let backend = Self { db, directory: directory.to_owned(), files: AtomicU64::new(0) };
+        let (closed, files) = (AtomicBool::new(false), AtomicU64::new(0));
+        let backend = Self { db, closed, directory: directory.to_owned(), files };
         backend.remove_leftovers()?;
         Ok(backend)
     }
@@ -52,6 +54,9 @@ impl RocksBackend {
                 return Ok(db);
             }
             let mut db = self.db.write();
+            if self.closed.load(Ordering::Acquire) {
+                return Err(EngineError::ShuttingDown);
+            }
             if db.is_none() {
                 *db = Some(open(&self.directory)?);
             }
@@ -108,6 +113,29 @@ impl RocksBackend {
         db.write_opt(batch, &options).map_err(|error| self.error("writing to", &error))
     }
 
+    fn take_in(&self, db: &DB, path: &Path, next: &mut Next<'_>) -> Result<u64> {
+        let failed = |error| self.error("writing state to", &error);
+        let options = family_options(Space::Files, &Cache::new_lru_cache(0));
+        let mut file = SstFileWriter::create(&options);
+        let mut bytes = 0;
+        while let Some((key, value)) = next()? {
+            if bytes == 0 {
+                file.open(path).map_err(failed)?;
+            }
+            bytes += value.len() as u64;
+            file.put(key, value).map_err(failed)?;
+        }
+        if bytes == 0 {
+            return Ok(0);
+        }
+        file.finish().map_err(failed)?;
+        let mut how = IngestExternalFileOptions::default();
+        how.set_move_files(true);
+        db.ingest_external_file_cf_opts(family(db, Space::Files)?, &how, vec![path])
+            .map_err(failed)?;
+        Ok(bytes)
+    }
+
     /// Takes in the blocks of a large commit. False when there is nothing to gain, or when the commit also deletes one of them:
     /// then the order of its writes matters.
     fn ingest(&self, db: &DB, writes: &[Write]) -> Result<bool> {
@@ -143,7 +171,7 @@ impl RocksBackend {
 
 impl Drop for RocksBackend {
     fn drop(&mut self) {
-        self.flush();
+        self.close();
     }
 }
 
@@ -205,6 +233,11 @@ fn family_options(space: Space, cache: &Cache) -> Options {
             options.set_enable_blob_gc(true);
             options.set_write_buffer_size(32 << 20);
         }
+        Space::Files => {
+            options.set_compression_type(DBCompressionType::Lz4);
+            // Each file is taken in and dropped as a whole: there is nothing to compact.
+            options.set_disable_auto_compactions(true);
+        }
         Space::Log => options.set_write_buffer_size(64 << 20),
         Space::Meta => options.set_write_buffer_size(8 << 20),
     }
@@ -222,6 +255,31 @@ impl StateBackend for RocksBackend {
             self.give_up();
         }
         committed
+    }
+
+    fn write_file(&self, next: &mut Next<'_>) -> Result<u64> {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.join(format!("{number}.incoming"));
+        let written = self.db().and_then(|db| self.take_in(&db, &path, next));
+        let _ = std::fs::remove_file(&path);
+        if written.is_err() {
+            self.give_up();
+        }
+        written
+    }
+
+    fn drop_files(&self, prefix: &[u8]) -> Result<()> {
+        let db = self.db()?;
+        let end = prefix_end(prefix);
+        let dropped = db.delete_file_in_range_cf(family(&db, Space::Files)?, prefix, &end[..]);
+        dropped.map_err(|error| self.error("dropping files of", &error))
+    }
+
+    fn files(&self) -> Result<Vec<Vec<u8>>> {
+        let db = self.db()?;
+        let files = db.live_files().map_err(|error| self.error("listing the files of", &error))?;
+        let own = files.into_iter().filter(|file| file.column_family_name == Space::Files.name());
+        Ok(own.filter_map(|file| file.start_key).collect())
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -255,6 +313,13 @@ impl StateBackend for RocksBackend {
         copy.map_err(|error| failed("copying the state to", directory, &error))
     }
 
+    fn close(&self) {
+        self.flush();
+        let mut db = self.db.write();
+        self.closed.store(true, Ordering::Release);
+        *db = None;
+    }
+
     fn size(&self) -> u64 {
         let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.metadata().ok()).map(|data| data.len()).sum()
@@ -274,7 +339,9 @@ mod tests {
         let copy = directory.path().join("copy");
         backend.copy_to(&copy).expect("copy");
         assert!(RocksBackend::open(&path).is_err(), "a second opening is refused");
-        drop(backend);
+        // Closed, though somebody still has it.
+        backend.close();
+        assert!(backend.get(Space::State, b"a4").is_err());
         for path in [&path, &copy] {
             let backend = RocksBackend::open(path).expect("open again");
             assert_eq!(backend.get(Space::State, b"a4").expect("get"), Some(b"new".to_vec()));

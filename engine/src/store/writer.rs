@@ -18,6 +18,7 @@ use arrow::compute::{concat_batches, interleave, take_record_batch};
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 
+use super::cold::{Cold, Partition};
 use super::{Chunk, Chunks};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
@@ -51,6 +52,8 @@ pub(crate) struct Writer {
     slots: Vec<Slot>,
     changed: bool,
     live_rows: usize,
+    /// What is not in memory.
+    cold: Option<Cold>,
 }
 
 #[derive(Debug)]
@@ -73,9 +76,10 @@ impl Writer {
         append_only: bool,
     ) -> Result<Self> {
         let index = if append_only { None } else { Some(Index::new(&schema, unique_key)?) };
-        Ok(Self { schema, index, slots: Vec::new(), changed: true, live_rows: 0 })
+        Ok(Self { schema, index, slots: Vec::new(), changed: true, live_rows: 0, cold: None })
     }
 
+    /// Rows in memory.
     pub(crate) fn live_rows(&self) -> usize {
         self.live_rows
     }
@@ -95,6 +99,7 @@ impl Writer {
             return Ok(());
         }
         self.changed = true;
+        self.load(batch.rows())?;
         let Some(weights) = batch.weights() else {
             return self.append(batch.rows()).map(|_| ());
         };
@@ -119,6 +124,40 @@ impl Writer {
             if !self.try_delete(&removed, &keys, row)? {
                 return Err(EngineError::internal("a retracted row is not there"));
             }
+        }
+        Ok(())
+    }
+
+    /// By which columns rows are found; absent where they are only added.
+    pub(crate) fn key_columns(&self) -> Option<&[usize]> {
+        self.index.as_ref().map(|index| &index.columns[..])
+    }
+
+    /// Nothing is in memory any more, and everything is there.
+    pub(crate) fn let_go(&mut self, cold: Cold) {
+        if let Some(index) = &mut self.index {
+            index.map = KeyMap::new(&index.encoder);
+            index.heads = Vec::new();
+        }
+        (self.slots, self.live_rows, self.changed) = (Vec::new(), 0, true);
+        self.cold = Some(cold);
+    }
+
+    /// Brings the rows with the keys of these into memory, if they are not there: to be called before rows are looked for.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn load(&mut self, rows: &RecordBatch) -> Result<()> {
+        let Some(cold) = &mut self.cold else { return Ok(()) };
+        let Some(loaded) = cold.enter(rows)? else { return Ok(()) };
+        self.changed = true;
+        let (loaded, _) = loaded.unroll()?.into_parts();
+        for start in (0..loaded.num_rows()).step_by(CHUNK_ROWS) {
+            let count = CHUNK_ROWS.min(loaded.num_rows() - start);
+            self.append(&loaded.slice(start, count))?;
+        }
+        if self.cold.as_ref().is_some_and(Cold::is_empty) && self.index.is_some() {
+            self.cold = None;
         }
         Ok(())
     }
@@ -306,13 +345,14 @@ impl Writer {
 
     /// The contents as they are now, if they changed since the last seal.
     pub(crate) fn seal(&mut self) -> Result<Option<Chunks>> {
+        self.changed |= self.cold.as_mut().is_some_and(Cold::renew);
         if !self.changed {
             return Ok(None);
         }
         self.compact()?;
         self.changed = false;
-        let chunks = self.slots.iter_mut().map(Slot::seal);
-        Ok(Some(Arc::new(chunks.collect())))
+        let chunks = self.slots.iter_mut().map(Slot::seal).collect();
+        Ok(Some(Arc::new(Partition { chunks, cold: self.cold.clone() })))
     }
 
     /// Moves the live rows of mostly dead chunks to the tail.

@@ -12,9 +12,10 @@ use crate::operator::StateSize;
 use crate::plan::RelationId;
 use crate::sink::{Committable, SinkWriter};
 use crate::source::{Offset, OffsetVersions, Split};
+use crate::store::cold::Keeping;
 use crate::store::writer::Writer;
 use crate::store::{Snapshot, Versions};
-use crate::time::Watermark;
+use crate::time::{Epoch, Watermark};
 
 /// See the module's text.
 pub(crate) enum Terminal {
@@ -46,6 +47,7 @@ pub(crate) struct RelationRoot {
     changes: Vec<ChangeBatch>,
     /// Since the last checkpoint, in durable databases.
     handover: Option<Vec<ChangeBatch>>,
+    keeping: Option<Keeping>,
     edges: Vec<Edge>,
     watermark: Watermark,
     /// Which columns the batches have, when it is not all of them (sources).
@@ -68,15 +70,28 @@ impl RelationRoot {
             contents,
             changes: Vec::new(),
             handover: None,
+            keeping: None,
             edges: Vec::new(),
             watermark: Watermark::MIN,
             layout: None,
         }
     }
 
-    /// Checkpoints will be made: changes are kept for them.
-    pub(crate) fn keep_changes(&mut self) {
+    /// Checkpoints will be made: changes are kept for them. `keeping`: contents may be let go of.
+    pub(crate) fn keep_changes(&mut self, keeping: Option<Keeping>) {
         self.handover = Some(Vec::new());
+        self.keeping = keeping;
+    }
+
+    /// Changes of the contents since the last call; then the contents may be let go of.
+    fn hand_over(&mut self, epoch: Epoch) -> Vec<ChangeBatch> {
+        let changes = self.handover.as_mut().map(std::mem::take).unwrap_or_default();
+        if let (Some(keeping), Some(writer)) = (&mut self.keeping, &mut self.writer)
+            && let Some(cold) = keeping.hand_over(epoch, &changes, writer.bytes())
+        {
+            writer.let_go(cold);
+        }
+        changes
     }
 
     /// Goes on from a checkpoint.
@@ -205,10 +220,10 @@ impl Terminal {
         }
     }
 
-    /// Changes of the relation's contents since the last call.
-    pub(crate) fn take_handover(&mut self) -> Vec<ChangeBatch> {
+    /// A checkpoint barrier: changes of the relation's contents since the last one.
+    pub(crate) fn hand_over(&mut self, epoch: Epoch) -> Vec<ChangeBatch> {
         match self {
-            Self::Relation(root) => root.handover.as_mut().map(std::mem::take).unwrap_or_default(),
+            Self::Relation(root) => root.hand_over(epoch),
             Self::Exchange(_) | Self::Sink(_) => Vec::new(),
         }
     }

@@ -3,14 +3,21 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result as DfResult, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
+use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
 use datafusion::physical_plan::stream::{
     RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter,
 };
@@ -118,21 +125,72 @@ impl ExecutionPlan for ScanExec {
         }
     }
 
+    /// Conditions on keys say which rows on disk matter. They are not applied here.
+    fn handle_child_pushdown_result(
+        &self,
+        _phase: FilterPushdownPhase,
+        filters: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> DfResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let found = filters.parent_filters.iter().map(|found| Arc::clone(&found.filter));
+        let narrowed = self.narrowed(&found.collect::<Vec<_>>())?;
+        let none = vec![PushedDown::No; filters.parent_filters.len()];
+        let result = FilterPushdownPropagation::with_parent_pushdown_result(none);
+        Ok(match narrowed {
+            Some(narrowed) => result.with_updated_node(Arc::new(narrowed)),
+            None => result,
+        })
+    }
+
     fn partition_statistics(&self, partition: Option<usize>) -> DfResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
         let rows = match (&self.input, partition) {
-            (ScanInput::Snapshot(snapshot), None) => Some(snapshot.num_rows()),
-            (ScanInput::Rows(rows), _) => Some(rows.iter().map(RecordBatch::num_rows).sum()),
-            _ => None,
+            (ScanInput::Snapshot(snapshot), None) if !snapshot.is_in_memory() => {
+                Precision::Inexact(snapshot.num_rows())
+            }
+            (ScanInput::Snapshot(snapshot), None) => Precision::Exact(snapshot.num_rows()),
+            (ScanInput::Rows(rows), _) => {
+                Precision::Exact(rows.iter().map(RecordBatch::num_rows).sum())
+            }
+            _ => Precision::Absent,
         };
-        if let Some(rows) = rows {
-            statistics.num_rows = Precision::Exact(rows);
-        }
+        statistics.num_rows = rows;
         Ok(Arc::new(statistics))
     }
 }
 
 impl ScanExec {
+    /// The same with only what these conditions, all of which hold, leave of what is not in memory.
+    fn narrowed(&self, filters: &[Arc<dyn PhysicalExpr>]) -> DfResult<Option<Self>> {
+        let ScanInput::Snapshot(snapshot) = &self.input else { return Ok(None) };
+        if snapshot.is_in_memory() {
+            return Ok(None);
+        }
+        let filters = filters.iter().flat_map(split_conjunction);
+        let values = filters.filter_map(|filter| self.key_value(filter));
+        let values = values.collect::<DfResult<Vec<_>>>()?;
+        let input = ScanInput::Snapshot(snapshot.narrowed(&values).map_err(SqlError::from)?);
+        let (name, projection) = (self.name.clone(), self.projection.clone());
+        let (schema, properties) = (Arc::clone(&self.schema), Arc::clone(&self.properties));
+        Ok(Some(Self { name, projection, input, schema, properties }))
+    }
+
+    /// The column, and the value that it must have, of a condition `column = value`.
+    fn key_value(&self, filter: &Arc<dyn PhysicalExpr>) -> Option<DfResult<(usize, ArrayRef)>> {
+        let equality = filter.downcast_ref::<BinaryExpr>().filter(|e| *e.op() == Operator::Eq)?;
+        let (left, right) = (equality.left(), equality.right());
+        let (column, value) = match (left.downcast_ref::<Column>(), right.downcast_ref::<Column>())
+        {
+            (Some(column), None) => (column, right.downcast_ref::<Literal>()?),
+            (None, Some(column)) => (column, left.downcast_ref::<Literal>()?),
+            _ => return None,
+        };
+        let is_typed = value.value().data_type() == *self.schema.field(column.index()).data_type();
+        let value = Some(value.value()).filter(|value| is_typed && !value.is_null())?;
+        let column = self.projection[column.index()];
+        Some(value.to_array_of_size(1).map(|value| (column, value)))
+    }
+
     fn stream(
         &self,
         batches: impl Iterator<Item = DfResult<RecordBatch>> + Send + 'static,

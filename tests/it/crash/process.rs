@@ -5,9 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio_postgres::{Client, NoTls};
+
+/// Processes so far.
+static STARTS: AtomicUsize = AtomicUsize::new(0);
 
 /// How the process came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +142,10 @@ fn spawn(data: &Path, fail_point: Option<&str>) -> Child {
         .stderr(log.unwrap());
     // Checkpoints often, so that there is something to hit.
     let config = data.with_extension("toml");
-    std::fs::write(&config, "[engine]\ncheckpoint_interval_ms = 100\n").unwrap();
+    // Every other process has hardly any memory for state, and reads it when it is needed.
+    let small = STARTS.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+    let memory = if small { "state_memory = 20000\nload_rows_max = 0\n" } else { "" };
+    std::fs::write(&config, format!("[engine]\ncheckpoint_interval_ms = 100\n{memory}")).unwrap();
     command.arg("--config").arg(config);
     if let Some(fail_point) = fail_point {
         command.env("FAILPOINTS", fail_point);

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use datafusion_physical_expr::utils::collect_columns;
 
-use super::{Parts, bind};
+use super::{Part, Parts, bind};
 use crate::database::Inner;
 use crate::database::job::{Kind, NewJob, Relation, SourceTask};
 use crate::database::resume::{Place, restore_contents, splits as splits_of};
@@ -37,8 +37,10 @@ impl Inner {
         let saved = self.saved();
         let place = Place::new(spec.id, 0, 0)?;
         let mut sealed = None;
+        let mut keeping = self.keeping(place, &writer, &spec.schema, saved.as_deref())?;
         if let Some(saved) = &saved {
-            sealed = restore_contents(saved, place, &mut writer)?;
+            let load_rows_max = self.config().load_rows_max;
+            sealed = restore_contents(saved, place, &mut writer, keeping.as_mut(), load_rows_max)?;
             versions.seal(saved.epoch(), sealed.clone(), Vec::new());
         }
         let properties = Properties {
@@ -52,10 +54,10 @@ impl Inner {
         let waker = self.scheduler.reserve();
         let mailbox = Arc::new(Mailbox::new(waker.clone()));
         let root = Root::new(Arc::clone(&mailbox), RootKind::Table, Arc::clone(&self.events));
-        let mut nodes: Vec<(Box<dyn crate::operator::Operator>, Target, usize)> = Vec::new();
+        let mut nodes: Vec<Part> = Vec::new();
         let mut names = Vec::new();
         if let Some((_, expr)) = &spec.watermark {
-            nodes.push((watermark::build(Arc::clone(expr)), Target::Terminal, 1));
+            nodes.push((watermark::build(Arc::clone(expr)), Target::Terminal, 1, None));
             names.push(NodeMetrics::new("Watermark".to_string()));
         }
         let leaf =
@@ -89,6 +91,7 @@ impl Inner {
             mailbox: Arc::clone(&mailbox),
             changes: Vec::new(),
             handover: Vec::new(),
+            keeping,
         };
         let job = NewJob {
             id,

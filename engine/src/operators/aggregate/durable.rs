@@ -40,6 +40,8 @@ pub(super) struct Durable {
     ended: Vec<Vec<ArrayRef>>,
     /// Groups below this have been handed over, where each group is handed over once.
     saved: u32,
+    /// Others that have not been: they came before some that were loaded.
+    unsaved: Vec<u32>,
     /// Groups that came back and are not shown.
     hidden: Vec<u32>,
 }
@@ -83,6 +85,7 @@ impl Durable {
             bags,
             ended: Vec::new(),
             saved: 0,
+            unsaved: Vec::new(),
             hidden: Vec::new(),
         }
     }
@@ -165,7 +168,7 @@ impl HashAggregate {
         }
         let dirty = if self.emits_at_once {
             let saved = std::mem::replace(&mut self.durable.saved, self.known);
-            (saved..self.known).collect()
+            self.durable.unsaved.drain(..).chain(saved..self.known).collect()
         } else {
             self.groups.take_dirty()
         };
@@ -220,6 +223,7 @@ impl HashAggregate {
 
     fn load(&mut self, keys: &[ArrayRef], values: &[ArrayRef]) -> Result<()> {
         if self.emits_at_once {
+            self.durable.unsaved.extend(self.durable.saved..self.known);
             self.groups.insert(keys, 0)?;
             self.known = self.groups.bound() as u32;
             self.durable.saved = self.known;

@@ -17,6 +17,7 @@ use super::pairs::Pairs;
 use super::side::Incoming;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
+use crate::operator::Lookup;
 use crate::operators::row_store::{NONE, take_columns};
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 
@@ -119,8 +120,8 @@ impl Matching {
 }
 
 impl HashJoin {
-    /// Takes rows of a side back, without a look at the other side.
-    pub(super) fn restore_side(&mut self, side: usize, rows: &ChangeBatch) -> Result<()> {
+    /// Takes rows of a side back, without a look at the other side. Gives the key id of each.
+    pub(super) fn restore_side(&mut self, side: usize, rows: &ChangeBatch) -> Result<Vec<u32>> {
         // Rows that only append are given without weights, as they came.
         let unrolled = (self.is_held[side] && self.append_only[side]).then(|| rows.unroll());
         let unrolled = unrolled.transpose()?;
@@ -132,22 +133,35 @@ impl HashJoin {
         // What it turns has been emitted.
         self.keys.add(side, &ids, rows.weights(), &mut Vec::new());
         if !self.is_held[side] {
-            return Ok(());
+            return Ok(ids);
         }
         let held = &mut self.sides[side];
         let columns = table.columns(rows, &held.columns)?;
-        let (weights, matches) = (rows.weights(), None);
+        // A place that was given up still has the count of another row.
+        let none = held.matches.as_ref().map(|_| vec![0; ids.len()]);
+        let (weights, matches) = (rows.weights(), none.as_deref());
         let incoming = Incoming { columns: &columns, keys: &ids, weights, matches };
-        held.apply(&mut self.keys, incoming, &mut Vec::new())
+        held.apply(&mut self.keys, incoming, &mut Vec::new())?;
+        Ok(ids)
     }
 
-    /// Counts the partners of all rows anew, where they are counted.
-    pub(super) fn count_matches(&mut self) -> Result<()> {
+    /// By which columns rows are found, if there are equi keys.
+    pub(super) fn lookup_keys(&self) -> Option<Lookup> {
+        let keys = [0, 1].map(|side| self.keys.columns(side).to_vec());
+        let place = |side: usize, column| self.tables[side].columns.binary_search(column).ok();
+        let table = |side: usize| keys[side].iter().map(|key| place(side, key)).collect();
+        let tables: Option<Vec<Vec<usize>>> = [0, 1].into_iter().map(table).collect();
+        let tables = tables.filter(|_| self.keys.is_keyed())?;
+        Some(Lookup { inputs: keys.to_vec(), tables })
+    }
+
+    /// Counts the partners of all rows of these keys, where they are counted.
+    pub(super) fn count_matches(&mut self, keys: impl Iterator<Item = u32>) -> Result<()> {
         if self.sides.iter().all(|side| side.matches.is_none()) {
             return Ok(());
         }
         let mut pairs = Pairs::default();
-        for key in 0..self.keys.id_bound() as u32 {
+        for key in keys {
             let mut left = self.keys.head(key, 0);
             while left != NONE {
                 let mut right = self.keys.head(key, 1);

@@ -73,6 +73,11 @@ impl JoinKeys {
         self.assign_columns(&columns, batch.num_rows(), ids)
     }
 
+    /// Whether there are equi keys.
+    pub(super) fn is_keyed(&self) -> bool {
+        self.map.is_some()
+    }
+
     /// The key columns of a side.
     pub(super) fn columns(&self, side: usize) -> &[usize] {
         &self.columns[side]

@@ -15,7 +15,7 @@ use super::window::ShownChange;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::message::Barrier;
-use crate::operator::{Context, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, StateSize};
 use crate::operators::row_store::{NONE, RowStore};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -194,6 +194,19 @@ impl Operator for FirstRow {
 
     fn restore(&mut self, _table: usize, rows: ChangeBatch) -> Result<()> {
         self.take_all(&rows)
+    }
+
+    fn lookup(&self) -> Option<Lookup> {
+        self.keys.lookup()
+    }
+
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        let touched = self.touched.len();
+        let loaded = parts.iter().try_for_each(|(_, rows)| self.take_all(rows));
+        for (partition, _) in self.touched.drain(touched..) {
+            self.firsts[partition as usize].touched = 0;
+        }
+        loaded
     }
 
     /// The rows are as at the end of an epoch whose result is out.

@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::key::{KeyEncoder, KeyMap};
+use crate::operator::Lookup;
 
 /// Partition columns, and an id for each combination of their values.
 #[derive(Debug)]
@@ -27,6 +28,12 @@ impl PartitionKeys {
         let encoder = KeyEncoder::new(&types)?;
         let map = KeyMap::new(&encoder);
         Ok(Self { columns, map: Some((encoder, map)) })
+    }
+
+    /// Where rows of a partition are found, in the input as in the state; absent without partition columns.
+    pub(super) fn lookup(&self) -> Option<Lookup> {
+        let columns = vec![self.columns.clone()];
+        self.map.is_some().then(|| Lookup { inputs: columns.clone(), tables: columns })
     }
 
     /// The partition of each row, into `ids`. Gives the bound of all ids.

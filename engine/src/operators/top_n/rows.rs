@@ -31,6 +31,8 @@ pub(super) struct Rows {
     leaving: Vec<u32>,
     /// Whether changes are noted: where not all that comes is held, in a durable database.
     pub(super) notes_changes: bool,
+    /// What is put has been there before this epoch.
+    is_loading: bool,
     /// Rows stored in this epoch, as batches with their ids; some rows may be gone, and their ids given out again.
     came: Vec<(Vec<ArrayRef>, Vec<u32>)>,
     /// Copies that rows gained which were there before this epoch.
@@ -46,6 +48,7 @@ impl Rows {
             epoch: 1,
             leaving: Vec::new(),
             notes_changes: false,
+            is_loading: false,
             came: Vec::new(),
             gained: Vec::new(),
         }
@@ -68,7 +71,7 @@ impl Rows {
     /// A row of a partition has as many copies more or, where rows can leave, less.
     pub(super) fn gain(&mut self, id: u32, copies: i64) {
         self.set_weight(id, self.weight(id) + copies);
-        if self.notes_changes && self.born[id as usize] != self.epoch {
+        if self.notes_changes && !self.is_loading && self.born[id as usize] != self.epoch {
             self.gained.push((id, copies));
         }
     }
@@ -97,7 +100,7 @@ impl Rows {
     /// Holds some rows of a batch; gives their ids.
     pub(super) fn put(&mut self, columns: &[ArrayRef], rows: &[u32]) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(rows.len());
-        if self.notes_changes && !rows.is_empty() {
+        if self.notes_changes && !self.is_loading && !rows.is_empty() {
             let columns = take_columns(columns, rows)?;
             let columns = columns.iter().map(unpin).collect::<Result<Vec<_>>>()?;
             self.store.put(&columns, rows.len(), &mut ids)?;
@@ -109,10 +112,16 @@ impl Rows {
         if let Some(weights) = &mut self.weights {
             weights.resize(self.store.id_bound(), 1);
         }
+        let born = if self.is_loading { 0 } else { self.epoch };
         for &id in &ids {
-            self.born[id as usize] = self.epoch;
+            self.born[id as usize] = born;
         }
         Ok(ids)
+    }
+
+    /// What is put from here on has been there before this epoch.
+    pub(super) fn load(&mut self, is_loading: bool) {
+        self.is_loading = is_loading;
     }
 
     /// The row is in no partition any more; it may still be shown.

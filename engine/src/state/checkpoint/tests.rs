@@ -7,31 +7,32 @@ use super::super::log::Log;
 use super::super::redeal::{Deal, Dealt};
 use super::super::restore::Saved;
 use super::super::{MemoryBackend, Placement, StateBackend, StateKind, StateTable};
+use super::merge::merge_due;
 use super::*;
 use crate::sink::Guarantee;
 
 fn block(rows: u64, takes_away: bool) -> BlockRecord {
-    BlockRecord { number: 0, rows, bytes: rows * 8, takes_away }
+    BlockRecord { number: 0, rows, bytes: rows * 8, takes_away, pages: 0, is_file: false }
 }
 
 #[test]
 fn small_blocks_merge_by_eights_and_large_ones_that_add_stay() {
     let small = vec![block(10, false); 8];
-    assert_eq!(merge_due(&small[..7]), None);
-    assert_eq!(merge_due(&small), Some(0));
+    assert_eq!(merge_due(&small[..7], false), None);
+    assert_eq!(merge_due(&small, false), Some(0));
     // A block of a higher class before them stays where it is.
     let mut list = vec![block(1_000_000, false)];
     list.extend(small);
-    assert_eq!(merge_due(&list), Some(1));
-    assert_eq!(merge_due(&vec![block(1_000_000, false); 50]), None);
-    assert_eq!(merge_due(&[]), None);
+    assert_eq!(merge_due(&list, false), Some(1));
+    assert_eq!(merge_due(&vec![block(1_000_000, false); 50], false), None);
+    assert_eq!(merge_due(&[], false), None);
 }
 
 #[test]
 fn what_takes_away_half_is_merged_with_all() {
     let base = block(1_000_000, false);
-    assert_eq!(merge_due(&[base, block(500_000, true)]), None);
-    assert_eq!(merge_due(&[base, block(400_000, true), block(300_000, true)]), Some(0));
+    assert_eq!(merge_due(&[base, block(500_000, true)], false), None);
+    assert_eq!(merge_due(&[base, block(400_000, true), block(300_000, true)], false), Some(0));
 }
 
 struct Fixture {
@@ -49,7 +50,8 @@ impl Fixture {
         let shared: Arc<dyn StateBackend> = Arc::clone(&backend) as _;
         let log = Log::new(Arc::clone(&shared), 1);
         let saved = Saved::load(Arc::clone(&shared)).expect("an empty backend");
-        let writer = CheckpointWriter::new(shared, log, &saved);
+        let tables = Tables::new(Arc::clone(&shared));
+        let writer = CheckpointWriter::new(shared, log, &saved, tables);
         let schema = ChangeBatch::from_pretty("| k: i64 | v: i64\n").expect("a schema").schema();
         let columns = vec![Some(0), Some(1)];
         let placement = Placement::Input { input: 0, columns };
@@ -68,7 +70,9 @@ impl Fixture {
         let nodes = vec![NodeDelta { node: 3, tables, delta }];
         let (relation, fragment, task, contents) = (RELATION, 0, 0, vec![]);
         let errors = vec![];
-        let deltas = vec![TaskDelta { relation, fragment, task, nodes, contents, record, errors }];
+        let epoch = Epoch(self.epoch);
+        let deltas =
+            vec![TaskDelta { relation, fragment, task, epoch, nodes, contents, record, errors }];
         let job = JobRecord { fingerprint: 1, tasks: vec![1] };
         Request {
             epoch: Epoch(self.epoch),

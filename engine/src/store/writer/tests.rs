@@ -102,7 +102,7 @@ fn compaction_keeps_the_contents_and_drops_dead_chunks() {
     writer.apply(&batch(&[(2_000_000, 0, 1)])).unwrap();
     let rows = contents(&mut writer, &mut last);
     assert_eq!(rows.len(), 10_021);
-    let capacity: usize = last.partitions[0].iter().map(|chunk| chunk.rows.num_rows()).sum();
+    let capacity: usize = last.partitions[0].chunks.iter().map(|chunk| chunk.rows.num_rows()).sum();
     assert!(capacity < 40_000, "{capacity} rows are kept for 10,021");
 }
 

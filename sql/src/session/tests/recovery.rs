@@ -6,7 +6,7 @@ use arrow::array::Int64Array;
 use arrow::datatypes::{Field, Schema};
 use millstream_engine::sink::{Committable, Guarantee, SinkWriter};
 use millstream_engine::source::{Offset, Polled, Split, SplitReader};
-use millstream_engine::state::{MemoryBackend, Space, StateBackend, Visit, Write};
+use millstream_engine::state::{MemoryBackend, Next, Space, StateBackend, Visit, Write};
 use millstream_engine::{ChangeBatch, plan::RelationId};
 
 use super::*;
@@ -147,6 +147,18 @@ impl StateBackend for Disk {
             return Err(EngineError::external("writing the state", "no space left on device"));
         }
         self.keys.commit(writes)
+    }
+
+    fn write_file(&self, next: &mut Next<'_>) -> millstream_engine::Result<u64> {
+        self.keys.write_file(next)
+    }
+
+    fn drop_files(&self, prefix: &[u8]) -> millstream_engine::Result<()> {
+        self.keys.drop_files(prefix)
+    }
+
+    fn files(&self) -> millstream_engine::Result<Vec<Vec<u8>>> {
+        self.keys.files()
     }
 
     fn get(&self, space: Space, key: &[u8]) -> millstream_engine::Result<Option<Vec<u8>>> {

@@ -1,0 +1,246 @@
+//! Blocks are put, merged, cut into pages, and dropped.
+//!
+//! Merging keeps lists short and wins space back: see [`merge_due`]. Tables that are looked up by key come out of it cut into
+//! pages; while much is being written that waits, unless somebody reads them already.
+
+use std::collections::VecDeque;
+
+use fail::fail_point;
+
+use super::super::backend::{Space, StateBackend, Write};
+use super::super::layout::{self, BlockRecord, CheckpointRecord, TableKey};
+use super::super::paged::{self, Sorted, covered, number_of, page_bits, page_key};
+use super::super::stored::{Merging, Stored};
+use super::super::{StateKind, block};
+use super::CheckpointWriter;
+use crate::change_batch::ChangeBatch;
+use crate::error::Result;
+
+/// Blocks of about one size that are merged into one.
+const MERGE_BLOCKS: usize = 8;
+/// While much is being written, a list may become so long.
+const BUSY_BLOCKS: usize = 64;
+/// Blocks that only add and are larger than this stay as they are, unless they are looked up by key.
+const LARGE_ROWS: u64 = 512 * 1024;
+/// Tables smaller than this are not merged for the sake of space, and are not cut.
+const SMALL_ROWS: u64 = 64 * 1024;
+/// Blocks of more bytes are files of their own.
+const FILE_BYTES: usize = 1 << 20;
+
+impl CheckpointWriter {
+    /// Puts a block under the next number: in `writes`, or at once in a file, which means nothing until a list names it.
+    pub(super) fn put_block(
+        &mut self,
+        key: &TableKey,
+        kind: &StateKind,
+        batch: &ChangeBatch,
+        whole: bool,
+        writes: &mut Vec<Write>,
+    ) -> Result<BlockRecord> {
+        let stored = self.tables.get(key).filter(|stored| stored.is_read());
+        let places = stored.as_deref().and_then(Stored::places);
+        let rows = batch.num_rows() as u64;
+        if let Some(places) = places
+            && page_bits(rows) > 0
+        {
+            let mut sorted = Some(Sorted::new(&places.of(batch.rows())?, batch)?);
+            let bits = page_bits(rows);
+            return self.put_pages(key, kind, bits, whole, &mut || Ok(sorted.take()));
+        }
+        let number = self.next_block;
+        self.next_block += 1;
+        put_uncut(&*self.backend, key, kind, batch, whole, number, writes)
+    }
+
+    /// Puts a block that is cut into pages, from its rows in the order of their places.
+    fn put_pages(
+        &mut self,
+        key: &TableKey,
+        kind: &StateKind,
+        bits: u8,
+        whole: bool,
+        next: &mut dyn FnMut() -> Result<Option<Sorted>>,
+    ) -> Result<BlockRecord> {
+        let number = self.next_block;
+        self.next_block += 1;
+        let (mut rows, mut takes_away) = (0, false);
+        let mut pages: VecDeque<(Vec<u8>, Vec<u8>)> = VecDeque::new();
+        let bytes = self.backend.write_file(&mut || {
+            while pages.is_empty() {
+                let Some(sorted) = next()? else { return Ok(None) };
+                rows += sorted.rows.num_rows() as u64;
+                takes_away |= block::takes_away(kind, &sorted.rows, whole);
+                let mut at = 0;
+                while let Some(&place) = sorted.places.get(at) {
+                    let page = number_of(place, bits);
+                    let range = sorted.range(covered(page, bits));
+                    let batch = sorted.rows.slice(range.start, range.len());
+                    pages.push_back((page_key(key, number, page), block::encode(&batch)?));
+                    at = range.end;
+                }
+            }
+            Ok(pages.pop_front())
+        })?;
+        Ok(BlockRecord { number, rows, bytes, takes_away, pages: bits, is_file: true })
+    }
+
+    /// Merges one run of blocks that is due, in a commit of its own. False when none is.
+    pub(crate) fn merge(&mut self) -> Result<bool> {
+        self.drop_retired();
+        let busy = self.busy;
+        let due = self.lists.iter().find_map(|(key, list)| {
+            let stored = self.tables.get(key);
+            let is_read = stored.is_some_and(|stored| stored.is_read());
+            self.kinds.get(key)?;
+            if busy && !is_read && list.len() < BUSY_BLOCKS {
+                return None;
+            }
+            merge_due(list, is_read).map(|from| (*key, from))
+        });
+        let Some((key, from)) = due else { return Ok(false) };
+        self.merge_from(key, from)?;
+        Ok(true)
+    }
+
+    /// With nothing else to do: merges one table that is looked up by key and has rows that are not cut into pages. False when
+    /// there is none.
+    pub(crate) fn settle(&mut self) -> Result<bool> {
+        self.busy = false;
+        if self.merge()? {
+            return Ok(true);
+        }
+        let due = self.lists.iter().find_map(|(key, list)| {
+            let stored = self.tables.get(key)?;
+            stored.places()?;
+            let uncut = |block: &&BlockRecord| block.pages == 0;
+            let rows: u64 = list.iter().filter(uncut).map(|block| block.rows).sum();
+            let from = list.iter().position(|block| block.pages == 0)?;
+            // Cut ones behind are as large as what is merged with them.
+            (rows > SMALL_ROWS).then_some((*key, from))
+        });
+        let Some((key, from)) = due else { return Ok(false) };
+        self.merge_from(key, from)?;
+        Ok(true)
+    }
+
+    fn merge_from(&mut self, key: TableKey, from: usize) -> Result<()> {
+        let list = self.lists.get(&key).cloned().unwrap_or_default();
+        let stored = self.tables.get(&key);
+        let kind = match (&stored, self.kinds.get(&key)) {
+            (Some(stored), _) => stored.kind().clone(),
+            (None, Some(kind)) => kind.clone(),
+            (None, None) => return Ok(()),
+        };
+        let rows: u64 = list[from..].iter().map(|block| block.rows).sum();
+        let mut writes = Vec::new();
+        let mut merged = list[..from].to_vec();
+        let bits = page_bits(rows);
+        if let Some(stored) =
+            stored.as_deref().filter(|stored| stored.places().is_some() && bits > 0)
+        {
+            let backend = std::sync::Arc::clone(&self.backend);
+            let mut merging = Merging::new(&*backend, stored, &list[from..], from == 0, bits)?;
+            let added = self.put_pages(&key, &kind, bits, from == 0, &mut || merging.next())?;
+            if added.rows > 0 {
+                merged.push(added);
+            }
+        } else {
+            let mut changes = Vec::new();
+            for old in &list[from..] {
+                paged::read_all(&*self.backend, &key, old, &mut |rows| {
+                    changes.push(rows);
+                    Ok(())
+                })?;
+            }
+            let summed = block::sum(&kind, &changes, from == 0)?;
+            drop(changes);
+            if !summed.is_empty() {
+                merged.push(self.put_block(&key, &kind, &summed, from == 0, &mut writes)?);
+            }
+        }
+        let record = CheckpointRecord { next_block: self.next_block, ..self.record };
+        writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&merged)?));
+        let value = layout::encode(&record)?;
+        writes.push(Write::Put(Space::Meta, layout::CHECKPOINT.to_vec(), value));
+        fail_point!("checkpoint::before_merge");
+        if let Err(error) = self.backend.commit(&writes) {
+            if let Some(added) = merged.get(from).filter(|added| added.is_file) {
+                let _ = self.backend.drop_files(&key.block(added.number));
+            }
+            return Err(error);
+        }
+        self.record = record;
+        self.tables.replaced(key, &list, &merged, None);
+        self.lists.insert(key, merged);
+        self.drop_retired();
+        Ok(())
+    }
+
+    /// Drops blocks that no list names and nobody reads. What remains of it after a crash is dropped at the next start.
+    pub(super) fn drop_retired(&self) {
+        let retired = self.tables.take_retired();
+        let mut writes = Vec::new();
+        for (key, record) in retired {
+            if !record.is_file {
+                writes.push(Write::Delete(Space::State, key.block(record.number)));
+            } else if let Err(error) = self.backend.drop_files(&key.block(record.number)) {
+                tracing::warn!(%error, "a file of state that is not needed stays");
+            }
+        }
+        if !writes.is_empty()
+            && let Err(error) = self.backend.commit(&writes)
+        {
+            tracing::warn!(%error, "blocks of state that are not needed stay");
+        }
+    }
+}
+
+/// Puts a block as it is.
+pub(crate) fn put_uncut(
+    backend: &dyn StateBackend,
+    key: &TableKey,
+    kind: &StateKind,
+    batch: &ChangeBatch,
+    whole: bool,
+    number: u64,
+    writes: &mut Vec<Write>,
+) -> Result<BlockRecord> {
+    let value = block::encode(batch)?;
+    let record = BlockRecord {
+        number,
+        rows: batch.num_rows() as u64,
+        bytes: value.len() as u64,
+        takes_away: block::takes_away(kind, batch, whole),
+        pages: 0,
+        is_file: value.len() > FILE_BYTES,
+    };
+    let mut entry = Some((key.block(number), value));
+    if record.is_file {
+        backend.write_file(&mut || Ok(entry.take()))?;
+    } else if let Some((key, value)) = entry {
+        writes.push(Write::Put(Space::State, key, value));
+    }
+    Ok(record)
+}
+
+/// From which block on a list is to be merged, if it is. `by_key`: it is looked up by key, so that each block costs.
+///
+/// Two rules. Rows that take away from others: when they are more than half of what was there before, everything is merged,
+/// so that a table takes at most about twice its space and each row is rewritten about twice. Small blocks: as soon as
+/// the last few are of one size class (factor 8), they become one of the next, so that lists grow with the
+/// logarithm of the number of checkpoints; large blocks that only add are left alone, unless they are looked up by key.
+pub(super) fn merge_due(list: &[BlockRecord], by_key: bool) -> Option<usize> {
+    let (first, rest) = list.split_first()?;
+    let taking: u64 = rest.iter().filter(|block| block.takes_away).map(|block| block.rows).sum();
+    let adding: u64 = rest.iter().filter(|block| !block.takes_away).map(|block| block.rows).sum();
+    if taking > (first.rows + adding) / 2 + SMALL_ROWS {
+        return Some(0);
+    }
+    let class = |block: &BlockRecord| (block.rows / 256).max(1).ilog2() / 3;
+    let last = list.last()?;
+    let same = list.iter().rev().take_while(|block| {
+        class(block) <= class(last) && (by_key || block.takes_away || block.rows < LARGE_ROWS)
+    });
+    let same = same.count();
+    (same >= MERGE_BLOCKS).then(|| list.len() - same)
+}

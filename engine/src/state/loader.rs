@@ -1,0 +1,225 @@
+//! Loading an operator's state by key, and letting go of it: how state may exceed memory.
+//!
+//! An operator holds either all of its state, or that of some buckets of keys (see `paged.rs`); the rest is read when a row of
+//! such a bucket comes. When memory is short, everything is let go of at a checkpoint barrier, when all of it has been handed
+//! over, and what is needed comes back: "flush when full", which is as good as LRU against the best possible choice (Karlin,
+//! Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988) and needs no bookkeeping on the way of data.
+//! After a restart it is the same: so a start need not read the state.
+//!
+//! Not loaded so: operators that act on time for all keys (session windows, groups that close), and those without keys.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::paged::{Places, number_of};
+use super::stored::Stored;
+use crate::change_batch::ChangeBatch;
+use crate::error::Result;
+use crate::operator::Operator;
+use crate::time::Epoch;
+
+/// Memory that state may take, shared by all that hold some.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    used: AtomicUsize,
+    holders: AtomicUsize,
+    /// A checkpoint has been asked for, so that something can be let go of.
+    asked: AtomicBool,
+}
+
+impl Budget {
+    /// Of so many bytes.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        let zero = || AtomicUsize::new(0);
+        Arc::new(Self { limit, used: zero(), holders: zero(), asked: AtomicBool::new(false) })
+    }
+
+    /// True once, until [`Self::answered`].
+    pub(crate) fn ask(&self) -> bool {
+        !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn answered(&self) {
+        self.asked.store(false, Ordering::Relaxed);
+    }
+}
+
+/// One holder's part of the budget; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Share {
+    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
+        budget.holders.fetch_add(1, Ordering::Relaxed);
+        Self { budget: Arc::clone(budget), bytes: 0 }
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// So much is held now.
+    pub(crate) fn holds(&mut self, bytes: usize) {
+        // Wraps around, and back.
+        self.budget.used.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        self.bytes = bytes;
+    }
+
+    /// Whether this holder should let go: memory is short, and it has not much less than others.
+    pub(crate) fn is_too_large(&self) -> bool {
+        let holders = self.budget.holders.load(Ordering::Relaxed).max(1);
+        let used = self.budget.used.load(Ordering::Relaxed);
+        used > self.budget.limit && self.bytes >= used / (2 * holders)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.holds(0);
+        self.budget.holders.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What is in memory.
+#[derive(Debug)]
+enum Held {
+    All,
+    /// All, and from this checkpoint on everything can be read from the tables, as soon as it is durable.
+    AllSince(Epoch),
+    Some(Resident),
+}
+
+/// The buckets that are in memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Resident {
+    bits: u8,
+    /// A bit for each bucket.
+    words: Vec<u64>,
+    count: u64,
+}
+
+impl Resident {
+    pub(crate) fn new(bits: u8) -> Self {
+        Self { bits, words: vec![0; (1_usize << bits).div_ceil(64)], count: 0 }
+    }
+
+    pub(crate) fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    pub(crate) fn holds(&self, bucket: u32) -> bool {
+        self.words[bucket as usize / 64] >> (bucket % 64) & 1 == 1
+    }
+
+    /// Whether none is.
+    pub(crate) fn is_none(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether nothing is missing.
+    pub(crate) fn is_all(&self) -> bool {
+        self.count == 1 << self.bits
+    }
+
+    /// The buckets of these places that are not there, in ascending order; from now on they are.
+    pub(crate) fn enter(&mut self, places: &[u32]) -> Vec<u32> {
+        let mut missing = Vec::new();
+        for &place in places {
+            let bucket = number_of(place, self.bits);
+            let word = &mut self.words[bucket as usize / 64];
+            let bit = 1 << (bucket % 64);
+            if *word & bit == 0 {
+                *word |= bit;
+                missing.push(bucket);
+            }
+        }
+        self.count += missing.len() as u64;
+        missing.sort_unstable();
+        missing
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Loader {
+    tables: Vec<Arc<Stored>>,
+    inputs: Vec<Places>,
+    held: Held,
+}
+
+impl Loader {
+    /// Of an operator that has all of its state. Tables in their order; for each input, where its keys are.
+    pub(crate) fn new(tables: Vec<Arc<Stored>>, inputs: Vec<Places>) -> Self {
+        Self { tables, inputs, held: Held::All }
+    }
+
+    /// Rows that its tables have.
+    pub(crate) fn rows(&self) -> u64 {
+        self.tables.iter().map(|stored| stored.view().rows()).sum()
+    }
+
+    /// The operator has no state (any more): it is loaded when it is needed.
+    pub(crate) fn let_go(&mut self) {
+        self.tables.iter().for_each(|stored| stored.start_reading());
+        let bits = self.tables.iter().map(|stored| stored.bucket_bits()).max().unwrap_or(0);
+        self.held = Held::Some(Resident::new(bits));
+    }
+
+    /// A checkpoint barrier has come, and nothing of it has been handed over. True: the operator can be replaced by an empty one as
+    /// soon as that has been done.
+    pub(crate) fn may_let_go(&mut self, barrier: Epoch) -> bool {
+        match self.held {
+            Held::Some(_) => true,
+            Held::AllSince(since) => self.tables.iter().all(|stored| stored.durable() >= since),
+            Held::All => {
+                self.tables.iter().for_each(|stored| stored.start_reading());
+                self.held = Held::AllSince(barrier);
+                false
+            }
+        }
+    }
+
+    /// Notes changes that are handed over.
+    pub(crate) fn hand_over(&self, epoch: Epoch, table: usize, changes: &ChangeBatch) {
+        if let Some(stored) = self.tables.get(table) {
+            stored.hand_over(epoch, std::slice::from_ref(changes));
+        }
+    }
+
+    /// Gives the operator the state of the keys of a batch that it does not have. Gives the rows that were loaded.
+    ///
+    /// # Errors
+    /// When the state cannot be read; the operator's.
+    pub(crate) fn load(
+        &mut self,
+        input: usize,
+        batch: &ChangeBatch,
+        operator: &mut dyn Operator,
+    ) -> Result<usize> {
+        let Held::Some(resident) = &mut self.held else { return Ok(0) };
+        if resident.is_all() {
+            return Ok(0);
+        }
+        let missing = resident.enter(&self.inputs[input].of(batch.rows())?);
+        if missing.is_empty() {
+            return Ok(0);
+        }
+        let mut parts = Vec::new();
+        let mut rows = 0;
+        for (number, stored) in self.tables.iter().enumerate() {
+            let part = stored.read(&stored.view(), &missing, resident.bits())?;
+            rows += part.num_rows();
+            if !part.is_empty() {
+                parts.push((number, part));
+            }
+        }
+        if !parts.is_empty() {
+            operator.load(parts)?;
+        }
+        Ok(rows)
+    }
+}

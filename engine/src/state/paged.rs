@@ -1,0 +1,226 @@
+//! Blocks in the order of a hash of their keys, cut into pages, so that the rows of a few keys are read and not all.
+//!
+//! ```text
+//!   place of a row = low 32 bits of the hash of its key columns
+//!   page of a row  = top `bits` bits of its place        (bits: from the number of rows of the block)
+//!   bucket         = the same with bits of the reader's own: what is loaded at once
+//! ```
+//!
+//! Every block can be read so: one that is not cut (0 bits) is one page in the order in which its rows came. Hashes are uniform, so
+//! pages are of about one size, but for keys of very many rows. The key group lies in other bits of the hash: see `key.rs`.
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+
+use super::backend::{Space, StateBackend};
+use super::block;
+use super::layout::{BlockRecord, TableKey, damaged};
+use crate::change_batch::ChangeBatch;
+use crate::error::Result;
+use crate::key::KeyEncoder;
+
+/// Rows of a page, about.
+const PAGE_ROWS: u64 = if cfg!(test) { 2 } else { 512 };
+/// Blocks of fewer rows are not cut.
+const CUT_ROWS: u64 = 4 * PAGE_ROWS;
+/// More pages than this make no sense: 2 to the power of it.
+const BITS_MAX: u8 = 22;
+
+/// How many bits of the place choose the page, for so many rows.
+pub(crate) fn page_bits(rows: u64) -> u8 {
+    if rows < CUT_ROWS { 0 } else { ((rows / PAGE_ROWS).ilog2() as u8).min(BITS_MAX) }
+}
+
+/// The part of all places that a page, or bucket, covers: from, and up to (inclusive).
+pub(crate) fn covered(number: u32, bits: u8) -> (u32, u32) {
+    if bits == 0 {
+        return (0, u32::MAX);
+    }
+    let shift = 32 - u32::from(bits);
+    let from = number << shift;
+    (from, from | ((1 << shift) - 1))
+}
+
+/// The page or bucket of a place.
+pub(crate) fn number_of(place: u32, bits: u8) -> u32 {
+    if bits == 0 { 0 } else { place >> (32 - u32::from(bits)) }
+}
+
+/// Finds the place of rows by their key columns.
+#[derive(Debug)]
+pub(crate) struct Places {
+    columns: Vec<usize>,
+    encoder: KeyEncoder,
+}
+
+impl Places {
+    /// By these columns, as values of these types: inputs of an operator may differ from it and from one another in
+    /// representation.
+    ///
+    /// # Errors
+    /// When a type cannot be a key.
+    pub(crate) fn new(columns: &[usize], types: &[DataType]) -> Result<Self> {
+        Ok(Self { columns: columns.to_vec(), encoder: KeyEncoder::new(types)? })
+    }
+
+    /// The place of each row.
+    pub(crate) fn of(&self, rows: &RecordBatch) -> Result<Vec<u32>> {
+        let columns = self.columns.iter().map(|&column| ArrayRef::clone(rows.column(column)));
+        self.of_columns(&columns.collect::<Vec<_>>())
+    }
+
+    /// The key columns.
+    pub(crate) fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    /// The place of each row, given its key columns.
+    pub(crate) fn of_columns(&self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
+        let typed = columns.iter().zip(self.encoder.types()).map(|(column, wanted)| {
+            let is_wanted = column.data_type() == wanted;
+            Ok(if is_wanted { ArrayRef::clone(column) } else { cast(column, wanted)? })
+        });
+        let keys = self.encoder.encode(&typed.collect::<Result<Vec<_>>>()?)?;
+        Ok(keys.hashes().iter().map(|&hash| hash as u32).collect())
+    }
+}
+
+/// Rows in the order of their places.
+#[derive(Debug)]
+pub(crate) struct Sorted {
+    pub(crate) places: Vec<u32>,
+    pub(crate) rows: ChangeBatch,
+}
+
+impl Sorted {
+    /// Rows of equal places stay in their order.
+    pub(crate) fn new(places: &[u32], rows: &ChangeBatch) -> Result<Self> {
+        if places.is_sorted() {
+            return Ok(Self { places: places.to_vec(), rows: rows.clone() });
+        }
+        let mut order: Vec<u64> =
+            places.iter().zip(0_u64..).map(|(&place, row)| u64::from(place) << 32 | row).collect();
+        order.sort_unstable();
+        let places = order.iter().map(|&at| (at >> 32) as u32).collect();
+        let order: UInt32Array = order.iter().map(|&at| at as u32).collect::<Vec<_>>().into();
+        Ok(Self { places, rows: rows.take(&order)? })
+    }
+
+    /// Rows whose places are from here up to there (inclusive).
+    pub(crate) fn range(&self, (from, to): (u32, u32)) -> std::ops::Range<usize> {
+        let start = self.places.partition_point(|&place| place < from);
+        let length = self.places[start..].partition_point(|&place| place <= to);
+        start..start + length
+    }
+
+    /// The rows of these buckets, given in ascending order.
+    pub(crate) fn select(&self, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
+        let mut found = Vec::new();
+        let mut start = 0;
+        for &bucket in buckets {
+            let (from, to) = covered(bucket, bits);
+            let rest = &self.places[start..];
+            start += rest.partition_point(|&place| place < from);
+            let end = start + self.places[start..].partition_point(|&place| place <= to);
+            found.extend(start as u32..end as u32);
+            start = end;
+        }
+        match (found.first(), found.last()) {
+            (Some(&first), Some(&last)) if (last - first) as usize + 1 == found.len() => {
+                Ok(self.rows.slice(first as usize, found.len()))
+            }
+            _ => self.rows.take(&UInt32Array::from(found)),
+        }
+    }
+}
+
+/// Key of a page of a block.
+pub(crate) fn page_key(table: &TableKey, number: u64, page: u32) -> Vec<u8> {
+    let mut key = table.block(number);
+    key.extend_from_slice(&page.to_be_bytes());
+    key
+}
+
+/// The space of a block.
+pub(crate) fn space_of(record: &BlockRecord) -> Space {
+    if record.is_file { Space::Files } else { Space::State }
+}
+
+/// Reads one page; `None` when it has no rows.
+pub(crate) fn read_page(
+    backend: &dyn StateBackend,
+    table: &TableKey,
+    record: &BlockRecord,
+    page: u32,
+) -> Result<Option<ChangeBatch>> {
+    let cut = record.pages > 0;
+    let key = if cut { page_key(table, record.number, page) } else { table.block(record.number) };
+    match backend.get(space_of(record), &key)? {
+        Some(bytes) => block::decode(bytes).map(Some),
+        None if cut => Ok(None),
+        None => Err(damaged("a block (it is missing)")),
+    }
+}
+
+/// Reads a whole block, page by page.
+pub(crate) fn read_all(
+    backend: &dyn StateBackend,
+    table: &TableKey,
+    record: &BlockRecord,
+    give: &mut dyn FnMut(ChangeBatch) -> Result<()>,
+) -> Result<()> {
+    let mut rows = 0;
+    if record.pages == 0 {
+        if let Some(batch) = read_page(backend, table, record, 0)? {
+            rows += batch.num_rows() as u64;
+            give(batch)?;
+        }
+    } else {
+        backend.scan(space_of(record), &table.block(record.number), &mut |_, value| {
+            let batch = block::decode(value.to_vec())?;
+            rows += batch.num_rows() as u64;
+            give(batch).map(|()| true)
+        })?;
+    }
+    if rows == record.rows { Ok(()) } else { Err(damaged("a block (its length)")) }
+}
+
+/// Adds the rows of these buckets (in ascending order) of a block to `found`.
+pub(crate) fn read_buckets(
+    backend: &dyn StateBackend,
+    table: &TableKey,
+    record: &BlockRecord,
+    places: &Places,
+    (buckets, bits): (&[u32], u8),
+    found: &mut Vec<ChangeBatch>,
+) -> Result<()> {
+    let mut at = 0;
+    while let Some(&bucket) = buckets.get(at) {
+        if bits <= record.pages {
+            // A bucket is one page or some.
+            let spread = record.pages - bits;
+            for page in bucket << spread..(bucket + 1) << spread {
+                found.extend(read_page(backend, table, record, page)?);
+            }
+            at += 1;
+            continue;
+        }
+        let spread = bits - record.pages;
+        let page = if record.pages == 0 { 0 } else { bucket >> spread };
+        let behind = if record.pages == 0 {
+            buckets.len()
+        } else {
+            at + buckets[at..].partition_point(|&b| b >> spread == page)
+        };
+        if let Some(rows) = read_page(backend, table, record, page)? {
+            let sorted = Sorted::new(&places.of(rows.rows())?, &rows)?;
+            let rows = sorted.select(&buckets[at..behind], bits)?;
+            if !rows.is_empty() {
+                found.push(rows);
+            }
+        }
+        at = behind;
+    }
+    Ok(())
+}

@@ -1,0 +1,469 @@
+//! State tables that are read while the database runs: what is durable, and what is on its way there.
+//!
+//! A table is read bucket by bucket (see `paged.rs`). What a reader gets is the sum of the blocks of the newest checkpoint and of
+//! all changes that the task has handed over since: the state at the last checkpoint barrier, durable or not. A [`View`] is a
+//! moment of it that stays readable as long as it is held: its blocks are dropped only when nobody does any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arrow::datatypes::SchemaRef;
+use parking_lot::Mutex;
+
+use super::StateKind;
+use super::backend::StateBackend;
+use super::block;
+use super::layout::{BlockRecord, TableKey, damaged};
+use super::loader::Resident;
+use super::paged::{Places, Sorted, covered, page_bits, read_all, read_buckets};
+use crate::change_batch::ChangeBatch;
+use crate::error::Result;
+use crate::plan::RelationId;
+use crate::time::Epoch;
+
+/// Rows that a scan adds up at once, about.
+const SCAN_ROWS: u64 = 32 * 1024;
+
+/// A block that may be in use.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) record: BlockRecord,
+}
+
+/// Changes that were handed over and are not durable.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    epoch: Epoch,
+    changes: ChangeBatch,
+    sorted: OnceLock<Arc<Sorted>>,
+}
+
+/// A table at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    pub(crate) blocks: Vec<Arc<Block>>,
+    pending: Vec<Arc<Pending>>,
+}
+
+impl View {
+    fn new(list: &[BlockRecord]) -> Self {
+        let blocks = list.iter().map(|&record| Arc::new(Block { record })).collect();
+        Self { blocks, pending: Vec::new() }
+    }
+
+    /// Rows of all changes that it is the sum of.
+    pub(crate) fn rows(&self) -> u64 {
+        let blocks: u64 = self.blocks.iter().map(|block| block.record.rows).sum();
+        blocks + self.pending.iter().map(|pending| pending.changes.num_rows() as u64).sum::<u64>()
+    }
+
+    /// Whether nothing in it takes away from anything else in it.
+    pub(crate) fn only_adds(&self, kind: &StateKind) -> bool {
+        let mut pending = self.pending.iter();
+        self.blocks.iter().all(|block| !block.record.takes_away)
+            && pending.all(|pending| !block::takes_away(kind, &pending.changes, false))
+    }
+}
+
+/// One state table of one task.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    backend: Arc<dyn StateBackend>,
+    key: TableKey,
+    kind: StateKind,
+    schema: SchemaRef,
+    /// Where rows of a key are; absent where the table is never read by key.
+    places: Option<Places>,
+    view: Mutex<Arc<View>>,
+    /// Somebody reads it bucket by bucket: changes that are handed over are noted here, and blocks are cut into pages.
+    is_read: AtomicBool,
+    /// Everything that was handed over up to this epoch is durable.
+    durable: AtomicU64,
+}
+
+impl Stored {
+    pub(crate) fn kind(&self) -> &StateKind {
+        &self.kind
+    }
+
+    pub(crate) fn places(&self) -> Option<&Places> {
+        self.places.as_ref()
+    }
+
+    /// The table as it was handed over last.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.view.lock())
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::Acquire)
+    }
+
+    /// Everything that was handed over up to here in this run is durable.
+    pub(crate) fn durable(&self) -> Epoch {
+        Epoch(self.durable.load(Ordering::Acquire))
+    }
+
+    /// From here on all changes are noted: [`Self::view`] holds them. What was handed over before counts when it is durable.
+    pub(crate) fn start_reading(&self) {
+        self.is_read.store(true, Ordering::Release);
+    }
+
+    /// Notes changes that are handed over at a checkpoint barrier.
+    pub(crate) fn hand_over(&self, epoch: Epoch, changes: &[ChangeBatch]) {
+        if !self.is_read() || changes.is_empty() {
+            return;
+        }
+        let mut view = self.view.lock();
+        let mut next = View::clone(&view);
+        next.pending.extend(changes.iter().map(|changes| {
+            Arc::new(Pending { epoch, changes: changes.clone(), sorted: OnceLock::new() })
+        }));
+        *view = Arc::new(next);
+    }
+
+    /// The blocks are these from now on, and hold everything up to this epoch (if one is given). Gives those that are no more.
+    fn replace(&self, list: &[BlockRecord], durable: Option<Epoch>) -> Vec<Arc<Block>> {
+        let mut view = self.view.lock();
+        let mut old: BTreeMap<u64, Arc<Block>> =
+            view.blocks.iter().map(|block| (block.record.number, Arc::clone(block))).collect();
+        let blocks = list.iter().map(|&record| match old.remove(&record.number) {
+            Some(block) => block,
+            None => Arc::new(Block { record }),
+        });
+        let blocks = blocks.collect();
+        let mut pending = view.pending.clone();
+        if let Some(durable) = durable {
+            pending.retain(|pending| pending.epoch > durable);
+            self.durable.store(durable.0, Ordering::Release);
+        }
+        *view = Arc::new(View { blocks, pending });
+        old.into_values().collect()
+    }
+
+    fn sorted(&self, pending: &Pending) -> Result<Arc<Sorted>> {
+        if let Some(sorted) = pending.sorted.get() {
+            return Ok(Arc::clone(sorted));
+        }
+        let places = match &self.places {
+            Some(places) => places.of(pending.changes.rows())?,
+            None => vec![0; pending.changes.num_rows()],
+        };
+        let sorted = Arc::new(Sorted::new(&places, &pending.changes)?);
+        Ok(Arc::clone(pending.sorted.get_or_init(|| sorted)))
+    }
+
+    /// The contents of these buckets, given in ascending order.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or is damaged.
+    pub(crate) fn read(&self, view: &View, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
+        let mut found = Vec::new();
+        let places = self.places.as_ref().ok_or_else(|| damaged("a table without keys"))?;
+        for block in &view.blocks {
+            let (backend, wanted) = (&*self.backend, (buckets, bits));
+            read_buckets(backend, &self.key, &block.record, places, wanted, &mut found)?;
+        }
+        for pending in &view.pending {
+            let rows = self.sorted(pending)?.select(buckets, bits)?;
+            if !rows.is_empty() {
+                found.push(rows);
+            }
+        }
+        self.sum(&found)
+    }
+
+    /// Adds everything up; nothing may be left that takes away.
+    fn sum(&self, changes: &[ChangeBatch]) -> Result<ChangeBatch> {
+        if changes.is_empty() {
+            return Ok(ChangeBatch::empty(Arc::clone(&self.schema)));
+        }
+        let summed = block::sum(&self.kind, changes, true)?;
+        if summed.weights().is_some_and(|weights| weights.iter().any(|weight| *weight < 0)) {
+            return Err(damaged("a state table (it does not add up)"));
+        }
+        Ok(summed)
+    }
+
+    /// Parts that are read one by one, each of a size that fits into memory many times.
+    pub(crate) fn parts(&self, view: &View) -> usize {
+        if self.places.is_none() && view.only_adds(&self.kind) {
+            return view.blocks.len() + view.pending.len();
+        }
+        1 << self.scan_bits(view)
+    }
+
+    fn scan_bits(&self, view: &View) -> u8 {
+        match &self.places {
+            // Uncut blocks are read anew for each part.
+            Some(_)
+                if view
+                    .blocks
+                    .iter()
+                    .all(|block| block.record.pages > 0 || block.record.rows < SCAN_ROWS) =>
+            {
+                (view.rows() / SCAN_ROWS).max(1).ilog2() as u8
+            }
+            _ => 0,
+        }
+    }
+
+    /// Those rows of one part that lie in buckets which are not in memory.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn cold_part(
+        &self,
+        view: &View,
+        part: usize,
+        resident: &Resident,
+    ) -> Result<ChangeBatch> {
+        let bits = self.scan_bits(view).min(resident.bits());
+        let whole = if resident.is_none() { self.scan_bits(view) } else { bits };
+        if part >= 1 << whole {
+            return Ok(ChangeBatch::empty(Arc::clone(&self.schema)));
+        }
+        if resident.is_none() {
+            return self.read(view, &[part as u32], whole);
+        }
+        let spread = resident.bits() - bits;
+        let buckets = (part as u32) << spread..(part as u32 + 1) << spread;
+        let cold: Vec<u32> = buckets.filter(|&bucket| !resident.holds(bucket)).collect();
+        self.read(view, &cold, resident.bits())
+    }
+
+    /// The contents of one part.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn part(&self, view: &View, part: usize) -> Result<ChangeBatch> {
+        let mut found = Vec::new();
+        self.scan(view, part, &mut |rows| {
+            found.push(rows);
+            Ok(())
+        })?;
+        match found.len() {
+            1 => Ok(found.remove(0)),
+            _ => ChangeBatch::concat(&self.schema, &found),
+        }
+    }
+
+    fn scan(
+        &self,
+        view: &View,
+        part: usize,
+        give: &mut dyn FnMut(ChangeBatch) -> Result<()>,
+    ) -> Result<()> {
+        if self.places.is_none() && view.only_adds(&self.kind) {
+            return match view.blocks.get(part) {
+                Some(block) => read_all(&*self.backend, &self.key, &block.record, give),
+                None => match view.pending.get(part - view.blocks.len()) {
+                    Some(pending) => give(pending.changes.clone()),
+                    None => Ok(()),
+                },
+            };
+        }
+        let bits = self.scan_bits(view);
+        let rows = if self.places.is_some() {
+            self.read(view, &[part as u32], bits)?
+        } else {
+            let mut all = Vec::new();
+            for block in &view.blocks {
+                read_all(&*self.backend, &self.key, &block.record, &mut |rows| {
+                    all.push(rows);
+                    Ok(())
+                })?;
+            }
+            all.extend(view.pending.iter().map(|pending| pending.changes.clone()));
+            self.sum(&all)?
+        };
+        if rows.is_empty() { Ok(()) } else { give(rows) }
+    }
+
+    /// How finely it should be loaded: about as many buckets as the largest block has pages.
+    pub(crate) fn bucket_bits(&self) -> u8 {
+        page_bits(self.view().rows())
+    }
+}
+
+/// The tables of a database that are, or may be, read while it runs.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    backend: Arc<dyn StateBackend>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    tables: BTreeMap<TableKey, Arc<Stored>>,
+    /// Blocks that no list names any more, and that somebody may still read.
+    retired: Vec<(TableKey, Arc<Block>)>,
+}
+
+impl Tables {
+    pub(crate) fn new(backend: Arc<dyn StateBackend>) -> Arc<Self> {
+        Arc::new(Self { backend, inner: Mutex::default() })
+    }
+
+    /// Adds a table, with the blocks that it has. `places`: how it is read by key.
+    pub(crate) fn add(
+        &self,
+        key: TableKey,
+        kind: StateKind,
+        schema: SchemaRef,
+        places: Option<Places>,
+        list: &[BlockRecord],
+    ) -> Arc<Stored> {
+        let stored = Arc::new(Stored {
+            backend: Arc::clone(&self.backend),
+            key,
+            kind,
+            places,
+            schema,
+            view: Mutex::new(Arc::new(View::new(list))),
+            is_read: AtomicBool::new(false),
+            durable: AtomicU64::new(0),
+        });
+        self.inner.lock().tables.insert(key, Arc::clone(&stored));
+        stored
+    }
+
+    pub(crate) fn get(&self, key: &TableKey) -> Option<Arc<Stored>> {
+        self.inner.lock().tables.get(key).map(Arc::clone)
+    }
+
+    /// The lists of these tables have changed, durably; blocks that a table had and has no more go as soon as nobody reads
+    /// them. `all` is where lists are that may not be known here.
+    pub(crate) fn replaced(
+        &self,
+        key: TableKey,
+        old: &[BlockRecord],
+        new: &[BlockRecord],
+        durable: Option<Epoch>,
+    ) {
+        let stored = self.get(&key);
+        let mut gone = match &stored {
+            Some(stored) => stored.replace(new, durable),
+            None => Vec::new(),
+        };
+        if stored.is_none() {
+            let kept: BTreeSet<u64> = new.iter().map(|record| record.number).collect();
+            let old = old.iter().filter(|record| !kept.contains(&record.number));
+            gone.extend(old.map(|&record| Arc::new(Block { record })));
+        }
+        self.inner.lock().retired.extend(gone.into_iter().map(|block| (key, block)));
+    }
+
+    /// What a task handed over up to this epoch is durable, also where it did not change a list.
+    pub(crate) fn written(&self, relation: RelationId, fragment: u16, task: u16, epoch: Epoch) {
+        let first = TableKey { relation, fragment, node: 0, table: 0, task: 0 };
+        let last = TableKey { node: u16::MAX, table: u8::MAX, task: u16::MAX, ..first };
+        let inner = self.inner.lock();
+        for (key, stored) in inner.tables.range(first..=last) {
+            if key.task != task || stored.durable() >= epoch {
+                continue;
+            }
+            let mut view = stored.view.lock();
+            if view.pending.iter().any(|pending| pending.epoch <= epoch) {
+                let mut next = View::clone(&view);
+                next.pending.retain(|pending| pending.epoch > epoch);
+                *view = Arc::new(next);
+            }
+            stored.durable.store(epoch.0, Ordering::Release);
+        }
+    }
+
+    /// Blocks to be dropped now: nobody reads them.
+    pub(crate) fn take_retired(&self) -> Vec<(TableKey, BlockRecord)> {
+        let mut inner = self.inner.lock();
+        let (free, used) = std::mem::take(&mut inner.retired)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(_, block)| Arc::strong_count(block) == 1);
+        inner.retired = used;
+        free.into_iter().map(|(key, block)| (key, block.record)).collect()
+    }
+
+    /// A relation is no more; its blocks go with it.
+    pub(crate) fn forget(&self, relation: RelationId) {
+        let mut inner = self.inner.lock();
+        inner.tables.retain(|key, _| key.relation != relation);
+        inner.retired.retain(|(key, _)| key.relation != relation);
+    }
+}
+
+/// The sum of some blocks of a table, range by range of places, so that memory holds only a part of it.
+pub(crate) struct Merging<'a> {
+    backend: &'a dyn StateBackend,
+    stored: &'a Stored,
+    places: &'a Places,
+    /// In order; the uncut ones are held in memory.
+    blocks: Vec<(BlockRecord, Option<Sorted>)>,
+    whole: bool,
+    step: u8,
+    next: u32,
+}
+
+impl<'a> Merging<'a> {
+    /// Of blocks in order. `whole`: there are no older ones. `bits`: parts are split between pages of so many bits.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub(crate) fn new(
+        backend: &'a dyn StateBackend,
+        stored: &'a Stored,
+        list: &[BlockRecord],
+        whole: bool,
+        bits: u8,
+    ) -> Result<Self> {
+        let places = stored.places.as_ref().ok_or_else(|| damaged("a table without keys"))?;
+        let mut blocks = Vec::with_capacity(list.len());
+        for record in list {
+            let mut parts = Vec::new();
+            if record.pages == 0 {
+                read_all(backend, &stored.key, record, &mut |rows| {
+                    parts.push(rows);
+                    Ok(())
+                })?;
+            }
+            let sorted = parts.first().map(|rows| Sorted::new(&places.of(rows.rows())?, rows));
+            blocks.push((*record, sorted.transpose()?));
+        }
+        let rows: u64 = list.iter().map(|record| record.rows).sum();
+        let step = ((rows / SCAN_ROWS).max(1).ilog2() as u8).min(bits);
+        Ok(Self { backend, stored, places, blocks, whole, step, next: 0 })
+    }
+
+    /// The next part of the sum, in the order of places.
+    ///
+    /// # Errors
+    /// When a block cannot be read.
+    pub(crate) fn next(&mut self) -> Result<Option<Sorted>> {
+        while self.next < 1 << self.step {
+            let bucket = self.next;
+            self.next += 1;
+            let mut found = Vec::new();
+            for (record, held) in &self.blocks {
+                if let Some(sorted) = held {
+                    let range = sorted.range(covered(bucket, self.step));
+                    if !range.is_empty() {
+                        found.push(sorted.rows.slice(range.start, range.len()));
+                    }
+                } else {
+                    let wanted = (&[bucket][..], self.step);
+                    let key = &self.stored.key;
+                    read_buckets(self.backend, key, record, self.places, wanted, &mut found)?;
+                }
+            }
+            if found.is_empty() {
+                continue;
+            }
+            let summed = block::sum(&self.stored.kind, &found, self.whole)?;
+            if !summed.is_empty() {
+                return Sorted::new(&self.places.of(summed.rows())?, &summed).map(Some);
+            }
+        }
+        Ok(None)
+    }
+}
