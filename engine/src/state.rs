@@ -16,7 +16,7 @@
 //! | operator union list, broadcast | `placement`: [`Placement::Everywhere`] |
 //! | timers | a table of either kind with the time as a column |
 //!
-//! It is not a cache and reads nothing on the way of data.
+//! Where state is found by key, an operator may be without a part of it, which is loaded when it is needed: see `loader.rs`.
 
 use std::sync::Arc;
 

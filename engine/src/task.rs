@@ -349,7 +349,7 @@ impl Task {
             task: durable.task,
             epoch: barrier.epoch,
             nodes,
-            contents: self.terminal.hand_over(barrier.epoch),
+            contents: self.terminal.hand_over(barrier.epoch, &self.metrics.ends),
             record: self.record(),
             errors: self.context.errors.hand_over(),
         };

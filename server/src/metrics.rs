@@ -64,6 +64,15 @@ const STATE_ROWS: Metric =
 const STATE_BYTES: Metric =
     gauge("millstream_job_state_bytes", "Bytes of the operator's state, approximately.");
 
+const ROWS_LOADED: Metric = counter(
+    "millstream_job_rows_loaded_total",
+    "Rows of state that the operator read back from disk.",
+);
+const EVICTIONS: Metric = counter(
+    "millstream_job_evictions_total",
+    "How often the operator let go of its state because memory was short.",
+);
+
 /// All of them, in the order in which they are printed.
 pub const METRICS: &[Metric] = &[
     BUILD_INFO,
@@ -86,6 +95,8 @@ pub const METRICS: &[Metric] = &[
     BUSY,
     STATE_ROWS,
     STATE_BYTES,
+    ROWS_LOADED,
+    EVICTIONS,
 ];
 
 /// What the server itself counts.
@@ -216,6 +227,8 @@ impl Page {
         self.per_operator(jobs, BUSY, |operator| operator.busy_ns as f64 / 1e9);
         self.per_operator(jobs, STATE_ROWS, |operator| operator.state_rows as f64);
         self.per_operator(jobs, STATE_BYTES, |operator| operator.state_bytes as f64);
+        self.per_operator(jobs, ROWS_LOADED, |operator| operator.rows_loaded as f64);
+        self.per_operator(jobs, EVICTIONS, |operator| operator.evictions as f64);
     }
 
     fn per_job(

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use millstream::arrow::util::pretty::pretty_format_batches;
-use millstream::{Database, Error};
+use millstream::{Database, EngineConfig, Error};
 
 use crate::database::run_for;
 
@@ -266,6 +266,59 @@ fn views_go_on_at_any_parallelism_after_reopening_and_while_running() {
             assert_eq!(cells(&db, listed).await, zeros);
             db.close().await.unwrap();
         }
+    });
+}
+
+/// The views of the test above over far more rows than memory is allowed for, with changes here and there, opened again at times.
+#[test]
+fn state_of_many_times_its_memory_gives_right_answers() {
+    run_for(240, "the test", async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let open = |tasks| {
+            let config = EngineConfig {
+                parallelism: tasks,
+                checkpoint_interval_ms: 50,
+                state_memory: 200_000,
+                load_rows_max: 0,
+                ..EngineConfig::default()
+            };
+            Database::builder().data_dir(&path).config(config).open()
+        };
+        let db = open(2).await.unwrap();
+        db.execute(WIDE).await.unwrap();
+        let fill = "INSERT INTO grp SELECT value, 'n' || value FROM generate_series(0, 999);
+            INSERT INTO item SELECT value, value * 7 % 1500, value * 31 % 50, 'n' || value % 1100
+            FROM generate_series(1, 15000)";
+        db.execute(fill).await.unwrap();
+        compare_twins(&db, "when it was filled").await;
+        let mut db = db;
+        for round in 0..4 {
+            db.execute("CHECKPOINT").await.unwrap();
+            for change in [
+                format!("UPDATE item SET price = price + 1 WHERE id % 97 = {round}"),
+                format!("DELETE FROM item WHERE id BETWEEN {round}000 AND {round}100"),
+                format!("UPDATE item SET grp = grp + 1 WHERE grp % 61 = {round}"),
+                format!("DELETE FROM grp WHERE id % 40 = {round}"),
+                format!("INSERT INTO item SELECT 20000 + {round} * 100 + value, value, 9, 'new'                          FROM generate_series(0, 50)"),
+            ] {
+                db.execute(&change).await.unwrap();
+                db.execute("CHECKPOINT").await.unwrap();
+            }
+            compare_twins(&db, "after changes").await;
+            let one = format!("SELECT name FROM item WHERE id = 200{round}7");
+            assert_eq!(cells(&db, &one).await, "new", "{one}");
+            let used = "SELECT sum(evictions) > 0, sum(rows_loaded) > 0 FROM millstream.operators";
+            assert_eq!(cells(&db, used).await, "true|true", "memory was short");
+            let twice = format!("INSERT INTO item VALUES (200{round}7, 1, 1, 'twice')");
+            assert_eq!(db.execute(&twice).await.unwrap_err().sqlstate(), Some("23505"));
+            if round % 2 == 1 {
+                db.close().await.unwrap();
+                db = open(1 + round).await.unwrap();
+                compare_twins(&db, "after opening").await;
+            }
+        }
+        db.close().await.unwrap();
     });
 }
 

@@ -8,6 +8,7 @@ use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::exchange::Edge;
 use crate::message::{Barrier, BarrierKind, Message, Start};
+use crate::metrics::NodeMetrics;
 use crate::operator::StateSize;
 use crate::plan::RelationId;
 use crate::sink::{Committable, SinkWriter};
@@ -84,12 +85,13 @@ impl RelationRoot {
     }
 
     /// Changes of the contents since the last call; then the contents may be let go of.
-    fn hand_over(&mut self, epoch: Epoch) -> Vec<ChangeBatch> {
+    fn hand_over(&mut self, epoch: Epoch, metrics: &NodeMetrics) -> Vec<ChangeBatch> {
         let changes = self.handover.as_mut().map(std::mem::take).unwrap_or_default();
         if let (Some(keeping), Some(writer)) = (&mut self.keeping, &mut self.writer)
             && let Some(cold) = keeping.hand_over(epoch, &changes, writer.bytes())
         {
             writer.let_go(cold);
+            metrics.let_go();
         }
         changes
     }
@@ -221,9 +223,9 @@ impl Terminal {
     }
 
     /// A checkpoint barrier: changes of the relation's contents since the last one.
-    pub(crate) fn hand_over(&mut self, epoch: Epoch) -> Vec<ChangeBatch> {
+    pub(crate) fn hand_over(&mut self, epoch: Epoch, metrics: &NodeMetrics) -> Vec<ChangeBatch> {
         match self {
-            Self::Relation(root) => root.hand_over(epoch),
+            Self::Relation(root) => root.hand_over(epoch, metrics),
             Self::Exchange(_) | Self::Sink(_) => Vec::new(),
         }
     }

@@ -71,6 +71,8 @@ pub(super) static TABLES: &[SystemTable] = &[
             Column("busy_ms", Kind::Float8),
             Column("state_rows", Kind::Int8),
             Column("state_bytes", Kind::Int8),
+            Column("rows_loaded", Kind::Int8),
+            Column("evictions", Kind::Int8),
         ],
         rows: operators,
     },
@@ -216,6 +218,8 @@ fn operators(context: &SystemContext, rows: &mut Rows) -> Result<()> {
                 busy_ms,
                 operator.state_rows,
                 operator.state_bytes,
+                operator.rows_loaded,
+                operator.evictions,
             ]);
         }
     }
