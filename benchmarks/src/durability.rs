@@ -135,7 +135,8 @@ async fn recovery(options: &Options, keys: u64) -> Result<()> {
     let database = open(options, directory.path()).await?;
     let opened = started.elapsed();
     let key = keys / 2;
-    let found = database.query(&format!("SELECT n, s FROM by_key WHERE k = {key}")).await?;
+    let found =
+        database.query(&format!("SELECT n, CAST(s AS BIGINT) FROM by_key WHERE k = {key}")).await?;
     let found = found.first().context("a row")?;
     let value = |column: usize| {
         arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(found.column(column))
@@ -148,7 +149,8 @@ async fn recovery(options: &Options, keys: u64) -> Result<()> {
     anyhow::ensure!(counted == keys as i64, "{counted} rows instead of {keys}");
     let counting = counting.elapsed();
     database.append("t", keys_batch(key, key + 1, 5)?).await?;
-    let changed = database.query(&format!("SELECT s FROM by_key WHERE k = {key}")).await?;
+    let sql = format!("SELECT CAST(s AS BIGINT) FROM by_key WHERE k = {key}");
+    let changed = database.query(&sql).await?;
     let changed = changed.first().context("a row")?.column(0).clone();
     let sum = arrow::array::AsArray::as_primitive::<arrow::datatypes::Int64Type>(&changed).value(0);
     anyhow::ensure!(sum == 6, "{sum} instead of 6");

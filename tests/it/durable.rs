@@ -300,7 +300,9 @@ fn state_of_many_times_its_memory_gives_right_answers() {
                 format!("DELETE FROM item WHERE id BETWEEN {round}000 AND {round}100"),
                 format!("UPDATE item SET grp = grp + 1 WHERE grp % 61 = {round}"),
                 format!("DELETE FROM grp WHERE id % 40 = {round}"),
-                format!("INSERT INTO item SELECT 20000 + {round} * 100 + value, value, 9, 'new'                          FROM generate_series(0, 50)"),
+                format!(
+                    "INSERT INTO item SELECT 20000 + {round} * 100 + value, value, 9, 'new'                          FROM generate_series(0, 50)"
+                ),
             ] {
                 db.execute(&change).await.unwrap();
                 db.execute("CHECKPOINT").await.unwrap();

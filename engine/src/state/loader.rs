@@ -35,6 +35,11 @@ impl Budget {
         Arc::new(Self { limit, used: zero(), holders: zero(), asked: AtomicBool::new(false) })
     }
 
+    /// Whether memory will soon be short.
+    fn is_filling(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit / 2
+    }
+
     /// True once, until [`Self::answered`].
     pub(crate) fn ask(&self) -> bool {
         !self.asked.swap(true, Ordering::Relaxed)
@@ -67,6 +72,11 @@ impl Share {
         // Wraps around, and back.
         self.budget.used.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
         self.bytes = bytes;
+    }
+
+    /// Whether memory will soon be short, so that it is time to prepare for letting go.
+    pub(crate) fn should_prepare(&self) -> bool {
+        self.budget.is_filling()
     }
 
     /// Whether this holder should let go: memory is short, and it has not much less than others.
@@ -169,17 +179,20 @@ impl Loader {
         self.held = Held::Some(Resident::new(bits));
     }
 
-    /// A checkpoint barrier has come, and nothing of it has been handed over. True: the operator can be replaced by an empty one as
-    /// soon as that has been done.
-    pub(crate) fn may_let_go(&mut self, barrier: Epoch) -> bool {
+    /// A checkpoint barrier has come, and nothing of it has been handed over: from it on everything is noted.
+    pub(crate) fn prepare(&mut self, barrier: Epoch) {
+        if matches!(self.held, Held::All) {
+            self.tables.iter().for_each(|stored| stored.start_reading());
+            self.held = Held::AllSince(barrier);
+        }
+    }
+
+    /// Whether the operator can be replaced by an empty one as soon as it has handed over.
+    pub(crate) fn may_let_go(&self) -> bool {
         match self.held {
             Held::Some(_) => true,
             Held::AllSince(since) => self.tables.iter().all(|stored| stored.durable() >= since),
-            Held::All => {
-                self.tables.iter().for_each(|stored| stored.start_reading());
-                self.held = Held::AllSince(barrier);
-                false
-            }
+            Held::All => false,
         }
     }
 

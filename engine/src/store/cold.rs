@@ -158,7 +158,7 @@ impl Keeping {
     ) -> Option<Cold> {
         self.share.holds(bytes);
         let is_too_large = self.share.is_too_large();
-        if is_too_large && self.since.is_none() {
+        if self.share.should_prepare() && self.since.is_none() {
             self.stored.start_reading();
             self.since = Some(epoch);
         }

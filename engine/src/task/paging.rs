@@ -53,7 +53,10 @@ impl Paging {
             return self.share.is_too_large() && self.share.budget().ask();
         }
         self.share.budget().answered();
-        self.lets_go = self.share.is_too_large() && self.loader.may_let_go(barrier.epoch);
+        if self.share.should_prepare() {
+            self.loader.prepare(barrier.epoch);
+        }
+        self.lets_go = self.share.is_too_large() && self.loader.may_let_go();
         false
     }
 
