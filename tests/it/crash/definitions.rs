@@ -136,7 +136,8 @@ impl Definer {
     }
 
     pub(super) async fn compare(&mut self, client: &Client) -> Result<(), Error> {
-        if let Some(name) = self.uncertain.take() {
+        // It stays uncertain when the program dies while it is asked.
+        if let Some(name) = self.uncertain.clone() {
             let found = texts(client, &format!("SELECT count(*) FROM {name}")).await;
             match found {
                 Ok(_) => self.there = Some(name),
@@ -150,6 +151,7 @@ impl Definer {
                 }
                 Err(error) => return Err(error),
             }
+            self.uncertain = None;
         }
         if let Some(name) = &self.there {
             compare(client, &View { name: name.clone(), query: QUERY.to_string() }).await?;
