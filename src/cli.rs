@@ -130,7 +130,9 @@ fn matches_of_nothing() -> clap::ArgMatches {
 
 /// Logs go to stderr, as `RUST_LOG`-style filters say.
 fn start_logging(filter: &str) -> Result<(), Failure> {
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
+    // Each of its many retries; what comes of them is told by whoever asked.
+    let quiet = if filter.contains("object_store") { "" } else { ",object_store=warn" };
+    let filter = tracing_subscriber::EnvFilter::try_new(format!("{filter}{quiet}"))
         .map_err(|error| Failure::usage(format!("log filter \"{filter}\": {error}")))?;
     let colours = std::io::stderr().is_terminal();
     let subscriber = tracing_subscriber::fmt()

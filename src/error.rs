@@ -33,12 +33,22 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The state in the data directory cannot be used: damaged, of a newer version, or not writable.
-    #[error("the database in {} cannot be opened: {source}", path.display())]
+    #[error("the database in {} cannot be opened: {source}{advice}", path.display())]
     State {
         /// The directory.
         path: PathBuf,
         /// Why.
         source: Box<Error>,
+        /// What can be done, or nothing.
+        advice: String,
+    },
+    /// The checkpoint store does not fit the database, or nothing can be restored from it.
+    #[error("the checkpoint store {url} cannot be used: {reason}")]
+    Store {
+        /// Its address.
+        url: String,
+        /// Why, with the object.
+        reason: String,
     },
     /// A savepoint cannot be opened or restored.
     #[error("the savepoint {} cannot be used: {reason}", path.display())]

@@ -34,6 +34,7 @@ mod error;
 #[cfg(test)]
 mod examples;
 mod lock;
+mod remote;
 mod savepoints;
 mod session;
 mod subscription;

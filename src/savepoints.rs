@@ -182,14 +182,7 @@ fn write(partial: &Path, name: &str, engine: &Engine, epoch: Epoch) -> Result<()
 pub(crate) fn restore(savepoint: &Path, data_dir: &Path) -> Result<()> {
     let failed = |source| Error::DataDirectory { path: data_dir.to_path_buf(), source };
     let partial = format!("{STATE}{PARTIAL}");
-    for entry in fs::read_dir(data_dir).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        // An attempt that was broken off may be made again.
-        if name != LOCK_FILE && name != partial.as_str() {
-            let text = "is not empty: a savepoint is restored into a new one";
-            return Err(Error::usage(format!("the data directory {} {text}", data_dir.display())));
-        }
-    }
+    require_empty(data_dir, "a savepoint", &[])?;
     let manifest = read_manifest(savepoint)?;
     let (from, to) = (savepoint.join(STATE), data_dir.join(&partial));
     remove_if_there(&to).and_then(|()| fs::create_dir(&to)).map_err(failed)?;
@@ -209,6 +202,22 @@ pub(crate) fn restore(savepoint: &Path, data_dir: &Path) -> Result<()> {
     sync(&to).map_err(failed)?;
     fs::rename(&to, data_dir.join(STATE)).and_then(|()| sync(data_dir)).map_err(failed)?;
     tracing::info!(savepoint = manifest.name, epoch = manifest.epoch, "the savepoint is restored");
+    Ok(())
+}
+
+/// Nothing may be lost when something is restored into a data directory. What attempts that were broken off left is nothing, as
+/// are these names.
+pub(crate) fn require_empty(data_dir: &Path, what: &str, nothing: &[&str]) -> Result<()> {
+    let failed = |source| Error::DataDirectory { path: data_dir.to_path_buf(), source };
+    let partial = format!("{STATE}{PARTIAL}");
+    for entry in fs::read_dir(data_dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let is_nothing = name == LOCK_FILE || name == partial.as_str();
+        if !is_nothing && !nothing.iter().any(|nothing| name == *nothing) {
+            let text = format!("is not empty: {what} is restored into a new one");
+            return Err(Error::usage(format!("the data directory {} {text}", data_dir.display())));
+        }
+    }
     Ok(())
 }
 

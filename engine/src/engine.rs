@@ -16,6 +16,7 @@ pub use crate::database::subscribers::ChangeReceiver;
 use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::plan::{Expr, Properties, RelationId, StreamPlan};
+use crate::remote::{UploadStatus, Uploads};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::state::StateBackend;
@@ -236,6 +237,12 @@ pub struct EngineConfig {
     pub barrier_interval_ms: u64,
     /// Time between checkpoint barriers.
     pub checkpoint_interval_ms: u64,
+    /// URL of the object store that checkpoints are uploaded to; none: they are in the data directory only.
+    pub checkpoint_store: Option<String>,
+    /// Checkpoints that are kept in the store, at least 1.
+    pub checkpoint_retained: usize,
+    /// Time between the beginnings of two uploads, at least.
+    pub checkpoint_upload_interval_ms: u64,
     /// Rows in a batch that a source gives.
     pub batch_rows: usize,
     /// Rows that a channel holds before its sender waits.
@@ -259,6 +266,9 @@ impl Default for EngineConfig {
             parallelism: std::thread::available_parallelism().map_or(1, usize::from),
             barrier_interval_ms: 200,
             checkpoint_interval_ms: 1000,
+            checkpoint_store: None,
+            checkpoint_retained: 3,
+            checkpoint_upload_interval_ms: 10_000,
             batch_rows: 8192,
             channel_rows_max: 64 * 1024,
             channel_bytes_max: 32 << 20,
@@ -302,7 +312,24 @@ impl Engine {
     /// # Errors
     /// When the backend cannot be read.
     pub fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
-        Ok(Arc::new(Self { database: Supervised::open(config, backend)? }))
+        Self::open_uploading(config, backend, None)
+    }
+
+    /// As [`Engine::open`]; completed checkpoints are uploaded in the background.
+    ///
+    /// # Errors
+    /// When the backend cannot be read, or the store's address is wrong. A store that is down is no error.
+    pub fn open_uploading(
+        config: EngineConfig,
+        backend: Arc<dyn StateBackend>,
+        uploads: Option<Uploads>,
+    ) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self { database: Supervised::open(config, backend, uploads)? }))
+    }
+
+    /// How uploads to the checkpoint store go, if there is one.
+    pub fn uploads(&self) -> Option<UploadStatus> {
+        self.database.uploads()
     }
 
     /// Whether state is durable.

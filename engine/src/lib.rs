@@ -19,6 +19,7 @@ pub mod message;
 pub mod operator;
 pub mod operators;
 pub mod plan;
+pub mod remote;
 pub mod sink;
 pub mod source;
 pub mod state;
@@ -43,6 +44,7 @@ pub use engine::{
 };
 pub use error::{EngineError, Fault, Result};
 pub use errors::{ErrorLog, RowError};
+pub use remote::UploadStatus;
 pub use store::Snapshot;
 pub use supervisor::RestartStrategy;
 pub use time::{Epoch, Watermark};

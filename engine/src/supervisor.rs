@@ -21,6 +21,7 @@ use crate::database::durable::Durable;
 use crate::engine::{EngineConfig, SinkSpec, SourceDefinition, TableSpec, ViewSpec};
 use crate::error::{EngineError, Result};
 use crate::plan::RelationId;
+use crate::remote::{UploadStatus, Uploader, Uploads};
 use crate::state::StateBackend;
 
 /// When a dataflow that failed starts again. Times in milliseconds.
@@ -159,6 +160,7 @@ pub(crate) struct Supervised {
     definitions: Mutex<Vec<Definition>>,
     failed: Mutex<BTreeMap<RelationId, String>>,
     backend: Option<Arc<dyn StateBackend>>,
+    uploader: Option<Arc<Uploader>>,
     closed: AtomicBool,
     /// To the supervisor, in durable databases.
     orders: Option<Sender<Order>>,
@@ -167,16 +169,27 @@ pub(crate) struct Supervised {
 impl Supervised {
     /// A database in memory: there is nothing to go back to.
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        Arc::new(Self::over(Inner::start(config), None, None))
+        Arc::new(Self::over(Inner::start(config), None, None, None))
     }
 
     /// A durable database, and the thread that starts it again.
-    pub(crate) fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
+    pub(crate) fn open(
+        config: EngineConfig,
+        backend: Arc<dyn StateBackend>,
+        uploads: Option<Uploads>,
+    ) -> Result<Arc<Self>> {
         let (sender, receiver) = channel();
         let durable = Durable::load(Arc::clone(&backend))?.supervised(0, sender.clone());
-        let inner = Inner::open(config.clone(), durable)?;
+        let (retained, pause_ms) =
+            (config.checkpoint_retained, config.checkpoint_upload_interval_ms);
+        let start = |uploads| {
+            let uploader = Uploader::start(uploads, Arc::clone(&backend), retained, pause_ms);
+            uploader.map(Arc::new)
+        };
+        let uploader = uploads.map(start).transpose()?;
+        let inner = Inner::open(config.clone(), durable.uploading(uploader.clone()))?;
         let orders = Some(sender.clone());
-        let supervised = Arc::new(Self::over(inner, Some(backend), orders));
+        let supervised = Arc::new(Self::over(inner, Some(backend), uploader, orders));
         let weak = Arc::downgrade(&supervised);
         let thread = std::thread::Builder::new().name("millstream-supervisor".to_string());
         thread
@@ -188,11 +201,17 @@ impl Supervised {
     fn over(
         inner: Arc<Inner>,
         backend: Option<Arc<dyn StateBackend>>,
+        uploader: Option<Arc<Uploader>>,
         orders: Option<Sender<Order>>,
     ) -> Self {
         let (definitions, failed) = (Mutex::default(), Mutex::default());
-        let closed = AtomicBool::new(false);
-        Self { current: RwLock::new(inner), definitions, failed, backend, closed, orders }
+        let (current, closed) = (RwLock::new(inner), AtomicBool::new(false));
+        Self { current, definitions, failed, backend, uploader, closed, orders }
+    }
+
+    /// How uploads to the checkpoint store go, if there is one.
+    pub(crate) fn uploads(&self) -> Option<UploadStatus> {
+        self.uploader.as_ref().map(|uploader| uploader.status())
     }
 
     /// The dataflow that runs; waits while it is being started again.
@@ -264,6 +283,7 @@ impl Supervised {
         let (epoch, log_position) = current.abort();
         let durable = Durable::load(Arc::clone(backend))?;
         let durable = durable.supervised(generation, failures.clone()).behind(epoch, log_position);
+        let durable = durable.uploading(self.uploader.clone());
         let inner = Inner::open(config.clone(), durable)?;
         if let Err(error) = self.remake(&inner) {
             inner.abort();
@@ -292,6 +312,9 @@ impl Supervised {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.inner().close();
+        if let Some(uploader) = &self.uploader {
+            uploader.close();
+        }
     }
 }
 

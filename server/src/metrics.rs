@@ -29,6 +29,14 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
 const BUILD_INFO: Metric = gauge("millstream_build_info", "Always 1; the version is a label.");
 const UPTIME: Metric = gauge("millstream_uptime_seconds", "Time since the server was started.");
 const EPOCH: Metric = gauge("millstream_epoch", "Newest epoch that can be read.");
+const UPLOADED: Metric = gauge(
+    "millstream_checkpoint_uploaded_timestamp_seconds",
+    "When the newest checkpoint in the checkpoint store was complete; 0 if there is none.",
+);
+const UPLOAD_FAILURES: Metric = gauge(
+    "millstream_checkpoint_upload_failures",
+    "Failed attempts to upload a checkpoint since the last one that went well.",
+);
 const ERRORS: Metric =
     counter("millstream_row_errors_total", "Rows that could not be decoded or computed.");
 const CONNECTIONS: Metric = gauge("millstream_connections", "Postgres clients connected now.");
@@ -78,6 +86,8 @@ pub const METRICS: &[Metric] = &[
     BUILD_INFO,
     UPTIME,
     EPOCH,
+    UPLOADED,
+    UPLOAD_FAILURES,
     ERRORS,
     CONNECTIONS,
     CONNECTIONS_TOTAL,
@@ -157,6 +167,9 @@ pub(crate) fn render(engine: &Engine, counters: &Counters, uptime: f64) -> Strin
     page.sample(BUILD_INFO, &[("version", version)], 1);
     page.one(UPTIME, uptime);
     page.one(EPOCH, engine.readable_epoch().0);
+    let uploads = engine.uploads().unwrap_or_default();
+    page.one(UPLOADED, uploads.uploaded.last().map_or(0, |newest| newest.at_us / 1_000_000));
+    page.one(UPLOAD_FAILURES, uploads.failures);
     page.one(ERRORS, engine.errors().total());
     page.one(CONNECTIONS, counters.connected());
     for (metric, value) in [

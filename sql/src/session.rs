@@ -96,7 +96,10 @@ pub(crate) struct Run<'a> {
 
 impl Session {
     pub(crate) fn new(db: Arc<Database>, user: &str) -> Self {
-        let settings = Settings::for_user(user);
+        let mut settings = Settings::for_user(user);
+        let store = db.engine().uploads().map_or_else(String::new, |uploads| uploads.store);
+        let retained = db.engine().config().checkpoint_retained.to_string();
+        settings.configure([("checkpoint_store", store), ("checkpoint_retained", retained)]);
         let told = settings.reported();
         let mut state = db.base_state(user);
         crate::query::pg_functions::register(&mut state, &db);

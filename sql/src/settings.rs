@@ -21,6 +21,8 @@ enum Check {
     Isolation,
     /// Cannot be set.
     ReadOnly,
+    /// Of the whole database, from its configuration; cannot be set here.
+    Configured,
     OneOf(&'static [&'static str]),
     /// A Boolean, or how far a write has to get.
     SynchronousCommit,
@@ -67,6 +69,18 @@ static KNOWN: &[Known] = &[
     ),
     known("bytea_output", "hex", Check::Only(&["hex", "escape"]), "Output format of bytea."),
     reported("client_encoding", "UTF8", Check::Encoding, "Character set of the client."),
+    known(
+        "checkpoint_retained",
+        "",
+        Check::Configured,
+        "Checkpoints that are kept in the checkpoint store.",
+    ),
+    known(
+        "checkpoint_store",
+        "",
+        Check::Configured,
+        "Object store that checkpoints are uploaded to; empty: none.",
+    ),
     known("client_min_messages", "notice", Check::Any, "Least severe message that is sent."),
     reported("DateStyle", "ISO, MDY", Check::DateStyle, "Format of dates and times."),
     known("default_transaction_deferrable", "off", Check::Bool, "Without effect."),
@@ -197,6 +211,14 @@ impl Settings {
         settings.initial.insert(name.clone(), user.to_string());
         settings.values.insert(name, user.to_string());
         settings
+    }
+
+    /// Values of the whole database's configuration.
+    pub(crate) fn configure(&mut self, values: impl IntoIterator<Item = (&'static str, String)>) {
+        for (name, value) in values {
+            self.initial.insert(name.to_string(), value.clone());
+            self.values.insert(name.to_string(), value);
+        }
     }
 
     /// The value, as SHOW prints it.
@@ -359,7 +381,7 @@ fn check(known: &Known, value: &str) -> Result<String> {
             }
         }
         Check::ReadOnly if value == known.default => Ok(value.to_string()),
-        Check::ReadOnly => {
+        Check::ReadOnly | Check::Configured => {
             Err(SqlError::new("55P02", format!("parameter \"{}\" cannot be changed", known.name)))
         }
     }

@@ -45,6 +45,10 @@ pub(super) struct StorageFlags {
     /// No directory: all in memory [env: MILLSTREAM_IN_MEMORY=true] [file: in_memory = true]
     #[arg(long)]
     pub(super) in_memory: bool,
+    /// Upload checkpoints to this object store: file:///DIR, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX
+    /// [env: MILLSTREAM_CHECKPOINT_STORE] [file: [engine] checkpoint_store] [default: none]
+    #[arg(long, value_name = "URL", conflicts_with = "in_memory")]
+    pub(super) checkpoint_store: Option<String>,
 }
 
 /// The TOML file.
@@ -111,6 +115,13 @@ pub(super) fn resolve(
     }
     if engine.parallelism == 0 {
         return Err(Failure::usage("parallelism must be at least 1"));
+    }
+    if engine.checkpoint_retained == 0 {
+        return Err(Failure::usage("checkpoint_retained must be at least 1"));
+    }
+    let flag = storage.checkpoint_store.clone();
+    if let Some(url) = pick(flag, environment, "MILLSTREAM_CHECKPOINT_STORE")? {
+        engine.checkpoint_store = Some(url);
     }
     let log = pick(flags.log.clone(), environment, "MILLSTREAM_LOG")?.or(file.log.clone());
     let data_dir = data_dir(storage, environment, &file)?;
@@ -257,18 +268,33 @@ mod tests {
     #[test]
     fn the_first_layer_that_speaks_decides_where_data_lives() {
         let (_file, flags) = with_file("data_dir = \"from-file\"");
-        let memory = StorageFlags { in_memory: true, data_dir: None };
+        let memory = StorageFlags { in_memory: true, ..StorageFlags::default() };
         assert_eq!(resolve(&flags, &memory, &nothing).unwrap().data_dir, None);
         let environment = |name: &str| (name == "MILLSTREAM_IN_MEMORY").then(|| "true".to_string());
         let none = StorageFlags::default();
         assert_eq!(resolve(&flags, &none, &environment).unwrap().data_dir, None);
         let directory = resolve(&flags, &none, &nothing).unwrap().data_dir;
         assert_eq!(directory.unwrap(), Path::new("from-file"));
-        let flag = StorageFlags { data_dir: Some("flag".into()), in_memory: false };
+        let flag = StorageFlags { data_dir: Some("flag".into()), ..StorageFlags::default() };
         assert_eq!(
             resolve(&flags, &flag, &environment).unwrap().data_dir.unwrap(),
             Path::new("flag")
         );
+    }
+
+    #[test]
+    fn the_checkpoint_store_comes_from_flag_environment_or_file() {
+        let (_file, flags) = with_file("[engine]\ncheckpoint_store = \"file:///a\"");
+        let store = |storage: &StorageFlags, environment: Environment<'_>| {
+            resolve(&flags, storage, environment).unwrap().engine.checkpoint_store.unwrap()
+        };
+        let environment =
+            |name: &str| (name == "MILLSTREAM_CHECKPOINT_STORE").then(|| "file:///b".to_string());
+        let none = StorageFlags::default();
+        assert_eq!(store(&none, &nothing), "file:///a");
+        assert_eq!(store(&none, &environment), "file:///b");
+        let flag = StorageFlags { checkpoint_store: Some("file:///c".into()), ..none };
+        assert_eq!(store(&flag, &environment), "file:///c");
     }
 
     #[test]
@@ -283,6 +309,7 @@ mod tests {
         assert!(message("[engine]\nbatch_row = 1").contains("unknown field `batch_row`"));
         assert!(message("pg_addr = \"x\"").contains("expected HOST:PORT"));
         assert!(message("parallelism = 0").contains("at least 1"));
+        assert!(message("[engine]\ncheckpoint_retained = 0").contains("checkpoint_retained"));
         assert!(message("parallelism = 2\n[engine]\nparallelism = 3").contains("given twice"));
         assert!(message("in_memory = true\ndata_dir = \"x\"").contains("both"));
         let environment = |name: &str| (name == "MILLSTREAM_PARALLELISM").then(|| "x".to_string());

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::config::{self, CommonFlags, StorageFlags};
-use super::serve::{Started, psql_line};
+use super::serve::{Beginning, Started, psql_line};
 use super::{Failure, start_logging};
 
 /// Flags of `demo`.
@@ -42,10 +42,12 @@ fn script(events_per_second: u64, parallelism: usize) -> String {
 }
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), Failure> {
-    let storage = StorageFlags { in_memory: true, data_dir: None };
-    let resolved = config::resolve(&args.common, &storage, &config::process_environment)?;
+    let storage = StorageFlags { in_memory: true, ..StorageFlags::default() };
+    let mut resolved = config::resolve(&args.common, &storage, &config::process_environment)?;
+    // A store that is configured is for a database that lasts.
+    resolved.engine.checkpoint_store = None;
     start_logging(&resolved.log)?;
-    let started = Started::start(&resolved, None).await?;
+    let started = Started::start(&resolved, Beginning::default()).await?;
     let script = script(args.events_per_second, resolved.engine.parallelism);
     let defined = started.database.execute(&script).await;
     defined.map_err(|error| Failure::new(Failure::STATEMENT, error))?;

@@ -6,7 +6,7 @@
 //!
 //! Each writer has rows of its own and knows what was acknowledged, and which statement was on its way when the program died:
 //! that one may have happened, whole, or not. After each start every row is compared with this, and every view with its
-//! query at the same moment. At the end the files of the sinks are counted.
+//! query at the same moment. At the end the files of the sinks are counted, and everything is restored from the checkpoint store.
 //!
 //! `MILLSTREAM_CRASH_KILLS` (25) kills, in an order that follows from `MILLSTREAM_CRASH_SEED`.
 
@@ -19,6 +19,7 @@ use rand::{Rng, SeedableRng};
 mod definitions;
 mod output;
 mod process;
+mod store;
 mod writer;
 
 use definitions::{Definer, compare_views};
@@ -29,7 +30,7 @@ use writer::Writer;
 const WRITERS: usize = 4;
 
 /// Places at which the program can be made to die.
-const FAIL_POINTS: [&str; 7] = [
+const FAIL_POINTS: [&str; 11] = [
     "checkpoint::before_commit",
     "checkpoint::after_commit",
     "checkpoint::before_merge",
@@ -37,6 +38,10 @@ const FAIL_POINTS: [&str; 7] = [
     "log::after_write",
     "sink::before_commit",
     "sink::after_commit",
+    "upload::before_files",
+    "upload::before_manifest",
+    "upload::after_manifest",
+    "upload::before_removal",
 ];
 
 /// How long a fail point is waited for before the program is killed all the same.
@@ -176,8 +181,20 @@ impl Harness {
         assert!(self.process.stop(), "it ends by itself");
         let log = std::fs::read_to_string(data(&self.directory).with_extension("log")).unwrap();
         assert!(!log.contains("panicked at"), "{log}");
+        self.lose_directory().await;
         eprintln!("{} deaths at fail points", self.aborted);
         assert!(self.aborted > 0, "no fail point was reached");
+    }
+}
+
+impl Harness {
+    /// The data directory is gone: what was uploaded when the program ended is everything.
+    async fn lose_directory(&mut self) {
+        std::fs::remove_dir_all(data(&self.directory)).unwrap();
+        let restored = self.directory.path().join("restored");
+        self.process = Process::start_with(&restored, None, &["--restore-from-store"]).unwrap();
+        self.try_compare().await.unwrap();
+        assert!(self.process.stop(), "it ends by itself");
     }
 }
 

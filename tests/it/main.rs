@@ -16,6 +16,7 @@ mod explain;
 mod nexmark;
 mod oracle;
 mod slt;
+mod store;
 mod text;
 mod tidy;
 mod twin;

@@ -25,6 +25,7 @@ use crate::engine::{CheckpointInfo, EngineConfig};
 use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::plan::{FragmentPlan, Properties, RelationId};
+use crate::remote::Uploader;
 use crate::state::checkpoint::{CheckpointWriter, History, Request, commit_sinks};
 use crate::state::layout::{self, JobRecord};
 use crate::state::log::Log;
@@ -59,6 +60,8 @@ pub(crate) struct Durable {
     failed: AtomicBool,
     /// What the database starts from, until it has.
     saved: RwLock<Option<Arc<Saved>>>,
+    /// Copies it to the checkpoint store.
+    uploader: Option<Arc<Uploader>>,
 }
 
 enum Writer {
@@ -100,8 +103,15 @@ impl Durable {
             saved: RwLock::new(Some(Arc::new(saved))),
             supervisor: None,
             failed: AtomicBool::new(false),
+            uploader: None,
             backend,
         })
+    }
+
+    /// What becomes durable is told to an uploader.
+    pub(crate) fn uploading(mut self, uploader: Option<Arc<Uploader>>) -> Self {
+        self.uploader = uploader;
+        self
     }
 
     /// Failures are told to a supervisor.
@@ -158,11 +168,22 @@ impl Durable {
     }
 
     pub(super) fn reached(&self, epoch: Epoch) {
+        self.changed();
         self.reached.send_replace(epoch);
     }
 
+    /// There is something to upload.
+    fn changed(&self) {
+        if let Some(uploader) = &self.uploader {
+            uploader.changed();
+        }
+    }
+
     pub(super) fn forget(&self, relation: RelationId) -> Result<()> {
-        self.order(|writer| writer.forget(relation), |reply| Command::Forget(relation, reply))
+        let forget = |reply| Command::Forget(relation, reply);
+        self.order(|writer| writer.forget(relation), forget)?;
+        self.changed();
+        Ok(())
     }
 
     /// Has the writer do something, and waits for it.
@@ -313,7 +334,9 @@ impl Inner {
     pub(crate) fn save_definition(&self, key: u64, definition: Vec<u8>) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };
         let write = Write::Put(Space::Meta, layout::definition(key), definition);
-        durable.backend.commit(&[write])
+        durable.backend.commit(&[write])?;
+        durable.changed();
+        Ok(())
     }
 
     pub(crate) fn delete_definition(&self, key: u64) -> Result<()> {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 
 /// A separate range of keys, each used in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,6 +127,15 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Unsupported` where there is nothing on disk; when the copy cannot be written.
     fn copy_to(&self, directory: &Path) -> Result<()>;
+
+    /// The value of a key of the `Meta` space in a copy that `copy_to` made, whose files stay as they are.
+    ///
+    /// # Errors
+    /// `Unsupported` where there are no copies; when the copy cannot be read.
+    fn read_copy(&self, directory: &Path, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let _ = (directory, key);
+        Err(EngineError::Unsupported("a copy of a database without a directory".to_string()))
+    }
 
     /// Bytes on disk (or in memory), approximately.
     fn size(&self) -> u64;

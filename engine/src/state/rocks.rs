@@ -184,6 +184,8 @@ fn open(directory: &Path) -> Result<DB> {
     options.set_max_total_wal_size(256 << 20);
     options.set_bytes_per_sync(1 << 20);
     options.set_paranoid_checks(true);
+    // A copy holds the whole manifest: it begins anew before it is long.
+    options.set_max_manifest_file_size(1 << 20);
     // A torn record at the end is a write that nobody was told of; one before the end is damage.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     let cache = Cache::new_lru_cache(32 << 20);
@@ -320,6 +322,16 @@ impl StateBackend for RocksBackend {
         *db = None;
     }
 
+    fn read_copy(&self, directory: &Path, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut options = Options::default();
+        // One key is read: no need to open every file.
+        options.set_max_open_files(16);
+        let failed = |error| failed("reading the copy of the state in", directory, &error);
+        let names = Space::ALL.map(Space::name);
+        let db = DB::open_cf_for_read_only(&options, directory, names, false).map_err(failed)?;
+        db.get_cf(family(&db, Space::Meta)?, key).map_err(failed)
+    }
+
     fn size(&self) -> u64 {
         let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.metadata().ok()).map(|data| data.len()).sum()
@@ -339,6 +351,8 @@ mod tests {
         let copy = directory.path().join("copy");
         backend.copy_to(&copy).expect("copy");
         assert!(RocksBackend::open(&path).is_err(), "a second opening is refused");
+        assert_eq!(backend.read_copy(&copy, b"").expect("read"), Some(b"empty key".to_vec()));
+        assert_eq!(backend.read_copy(&copy, b"x").expect("read"), None);
         // Closed, though somebody still has it.
         backend.close();
         assert!(backend.get(Space::State, b"a4").is_err());

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -32,7 +32,16 @@ const SIGABRT: i32 = 6;
 impl Process {
     /// `None` when it dies at its fail point before it is ready.
     pub(super) fn start(data: &Path, fail_point: Option<&str>) -> Option<Self> {
-        let mut child = spawn(data, fail_point);
+        Self::start_with(data, fail_point, &[])
+    }
+
+    /// As [`Process::start`], with more flags.
+    pub(super) fn start_with(
+        data: &Path,
+        fail_point: Option<&str>,
+        flags: &[&str],
+    ) -> Option<Self> {
+        let mut child = spawn(data, fail_point, flags);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = loop {
             let Some(Ok(line)) = lines.next() else { break None };
@@ -52,9 +61,16 @@ impl Process {
         Some(Self { child, port, fail_point: fail_point.map(str::to_string) })
     }
 
+    /// Starts it where it must refuse, and gives what it says.
+    pub(super) fn refused(data: &Path, flags: &[&str]) -> String {
+        let status = spawn(data, None, flags).wait().unwrap();
+        assert_eq!(status.code(), Some(3), "{status}");
+        std::fs::read_to_string(data.with_extension("log")).unwrap()
+    }
+
     /// Kills it while it starts.
     pub(super) fn start_and_kill(data: &Path, after: Duration) {
-        let mut child = spawn(data, None);
+        let mut child = spawn(data, None, &[]);
         std::thread::sleep(after);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -102,6 +118,12 @@ impl Process {
         Ended::Killed
     }
 
+    /// SIGKILL.
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// SIGTERM; whether it ended well by itself.
     pub(super) fn stop(&mut self) -> bool {
         let id = self.child.id().to_string();
@@ -131,13 +153,20 @@ pub(super) async fn connect(settings: &str) -> Result<Client, tokio_postgres::Er
     Ok(client)
 }
 
-fn spawn(data: &Path, fail_point: Option<&str>) -> Child {
+/// The checkpoint store of all data directories that lie side by side.
+pub(super) fn store(data: &Path) -> PathBuf {
+    data.with_file_name("store")
+}
+
+fn spawn(data: &Path, fail_point: Option<&str>, flags: &[&str]) -> Child {
     let log = OpenOptions::new().create(true).append(true).open(data.with_extension("log"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
     command
         .args(["serve", "--pg-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
         .args(["--parallelism", "2", "--data-dir"])
         .arg(data)
+        .args(["--checkpoint-store", &format!("file://{}", store(data).display())])
+        .args(flags)
         .stdout(Stdio::piped())
         .stderr(log.unwrap());
     // Checkpoints often, so that there is something to hit.
@@ -145,7 +174,8 @@ fn spawn(data: &Path, fail_point: Option<&str>) -> Child {
     // Every other process has hardly any memory for state, and reads it when it is needed.
     let small = STARTS.fetch_add(1, Ordering::Relaxed) % 2 == 1;
     let memory = if small { "state_memory = 20000\nload_rows_max = 0\n" } else { "" };
-    std::fs::write(&config, format!("[engine]\ncheckpoint_interval_ms = 100\n{memory}")).unwrap();
+    let often = "checkpoint_interval_ms = 100\ncheckpoint_upload_interval_ms = 0\n";
+    std::fs::write(&config, format!("[engine]\n{often}{memory}")).unwrap();
     command.arg("--config").arg(config);
     if let Some(fail_point) = fail_point {
         command.env("FAILPOINTS", fail_point);

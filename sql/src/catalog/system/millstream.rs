@@ -54,8 +54,26 @@ pub(super) static TABLES: &[SystemTable] = &[
             Column("bytes_incremental", Kind::Int8),
             Column("bytes_full", Kind::Int8),
             Column("rows", Kind::Int8),
+            Column("uploaded", Kind::Instant),
+            Column("bytes_uploaded", Kind::Int8),
         ],
         rows: checkpoints,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "checkpoint_store",
+        columns: &[
+            Column("url", Kind::Text),
+            Column("checkpoint", Kind::Int8),
+            Column("epoch", Kind::Int8),
+            Column("uploaded", Kind::Instant),
+            Column("bytes_uploaded", Kind::Int8),
+            Column("bytes_full", Kind::Int8),
+            Column("failures", Kind::Int8),
+            Column("last_error", Kind::Text),
+            Column("last_error_at", Kind::Instant),
+        ],
+        rows: checkpoint_store,
     },
     SystemTable {
         schema: SCHEMA,
@@ -186,7 +204,11 @@ fn jobs(context: &SystemContext, rows: &mut Rows) -> Result<()> {
 
 fn checkpoints(context: &SystemContext, rows: &mut Rows) -> Result<()> {
     let milliseconds = |us: u64| std::time::Duration::from_micros(us).as_secs_f64() * 1e3;
+    let uploads = context.engine.0.uploads().unwrap_or_default();
     for checkpoint in context.engine.0.checkpoints() {
+        // A definition alone is uploaded under the checkpoint before it: the first upload counts.
+        let mut uploads = uploads.uploaded.iter();
+        let uploaded = uploads.find(|uploaded| uploaded.checkpoint == checkpoint.id);
         rows.push(cells![
             checkpoint.id,
             checkpoint.epoch.0,
@@ -197,8 +219,28 @@ fn checkpoints(context: &SystemContext, rows: &mut Rows) -> Result<()> {
             checkpoint.bytes_incremental,
             checkpoint.bytes_full,
             checkpoint.rows,
+            uploaded.map(|uploaded| uploaded.at_us),
+            uploaded.map(|uploaded| uploaded.bytes_sent),
         ]);
     }
+    Ok(())
+}
+
+/// One row, when there is a store.
+fn checkpoint_store(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    let Some(uploads) = context.engine.0.uploads() else { return Ok(()) };
+    let newest = uploads.uploaded.last();
+    rows.push(cells![
+        uploads.store.as_str(),
+        newest.map(|uploaded| uploaded.checkpoint),
+        newest.map(|uploaded| uploaded.epoch.0),
+        newest.map(|uploaded| uploaded.at_us),
+        newest.map(|uploaded| uploaded.bytes_sent),
+        newest.map(|uploaded| uploaded.bytes_full),
+        uploads.failures,
+        uploads.last_error.as_ref().map(|(error, _)| error.as_str()),
+        uploads.last_error.as_ref().map(|(_, at_us)| *at_us),
+    ]);
     Ok(())
 }
 
