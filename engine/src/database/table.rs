@@ -48,6 +48,8 @@ pub(crate) struct CommitState {
     pub(crate) roots: Vec<(RelationId, Arc<Mailbox>)>,
     /// Where commits are written down, in durable databases.
     pub(crate) log: Option<Arc<Log>>,
+    /// What the log holds of tables that could not be made again: the next checkpoint takes it, since it ends the log.
+    pub(crate) absent: BTreeMap<RelationId, Vec<ChangeBatch>>,
 }
 
 impl CommitState {
@@ -87,10 +89,20 @@ impl CommitState {
         if changes.is_empty() { Ok(log.position()) } else { log.append(self.epoch, changes) }
     }
 
-    /// What the log held when the database was opened: applied and sent on like a commit, but not written again.
-    pub(crate) fn replay(&mut self, changes: Vec<(RelationId, ChangeBatch)>) -> Result<()> {
+    /// What the log held when the database was opened: applied and sent on like a commit, but not written again. What it holds
+    /// of tables that are not there is dropped, unless they are still defined.
+    pub(crate) fn replay(
+        &mut self,
+        changes: Vec<(RelationId, ChangeBatch)>,
+        is_defined: &dyn Fn(RelationId) -> bool,
+    ) -> Result<()> {
         for (id, batch) in changes {
-            let Some(table) = self.tables.get_mut(&id) else { continue };
+            let Some(table) = self.tables.get_mut(&id) else {
+                if is_defined(id) {
+                    self.absent.entry(id).or_default().push(batch);
+                }
+                continue;
+            };
             let batch = table.conform(&batch)?;
             table.writer.apply(&batch)?;
             self.send(vec![(id, vec![batch])]);
@@ -133,7 +145,8 @@ impl CommitState {
     pub(crate) fn hand_over(&mut self) -> Handovers {
         let tables = self.tables.iter_mut();
         let changed = tables.filter(|(_, table)| !table.handover.is_empty());
-        changed.map(|(id, table)| (*id, std::mem::take(&mut table.handover))).collect()
+        let changed = changed.map(|(id, table)| (*id, std::mem::take(&mut table.handover)));
+        changed.chain(std::mem::take(&mut self.absent)).collect()
     }
 
     /// Ends the epoch: tables are sealed at it.
