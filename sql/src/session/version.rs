@@ -115,9 +115,10 @@ impl Database {
     fn retire(&self, old: Arc<Relation>, new: RelationId) {
         let (id, name) = (old.id, old.name.clone());
         // Every catalog that has it holds it.
-        let old = Arc::downgrade(&old);
+        let readers = Arc::downgrade(&old);
+        drop(old);
         let until = Instant::now() + READERS_WAIT;
-        while old.strong_count() > 0 && Instant::now() < until {
+        while readers.strong_count() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         for temporary in self.temporary_over(&[id]) {
