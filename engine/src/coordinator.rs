@@ -128,6 +128,17 @@ impl Coordinator {
         self.jobs.contains_key(&job)
     }
 
+    /// The next barrier is to be a checkpoint; false when it cannot be, because one is on its way.
+    pub(crate) fn begin_checkpoint(&mut self) -> bool {
+        self.checkpoint |= !self.checkpointing;
+        !self.checkpointing
+    }
+
+    /// The checkpoint on its way is durable, and something else follows at once.
+    pub(crate) fn end_checkpoint(&mut self) {
+        self.checkpointing = false;
+    }
+
     /// A job that begins right behind the last injected barrier.
     pub(crate) fn add(&mut self, job: RelationId, roots: usize, scans: usize) {
         let state = JobState {

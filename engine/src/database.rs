@@ -33,9 +33,11 @@ pub(crate) mod durable;
 pub(crate) mod events;
 pub(crate) mod job;
 mod launch;
+mod replace;
 mod resume;
 pub(crate) mod subscribers;
 pub(crate) mod table;
+mod take_over;
 
 use driver::Driver;
 use durable::Durable;
@@ -264,8 +266,9 @@ impl Inner {
             let mut registry = self.registry.lock();
             let relation = registry.remove(&id);
             let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
-            self.errors.forget(&relation.name);
-            name = relation.name;
+            // Versions of a view share its name.
+            let is_shared = registry.values().any(|other| other.name == relation.name);
+            name = (!is_shared).then_some(relation.name);
             let runs = !matches!(relation.kind, Kind::Source { running: false, .. });
             if runs {
                 stop.insert(id);
@@ -284,7 +287,10 @@ impl Inner {
                 }
             }
         }
-        self.forget_errors(name)?;
+        if let Some(name) = name {
+            self.errors.forget(&name);
+            self.forget_errors(name)?;
+        }
         if stop.is_empty() {
             return Ok(None);
         }

@@ -15,7 +15,7 @@ use crate::database::Inner;
 pub use crate::database::subscribers::ChangeReceiver;
 use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
-use crate::plan::{Expr, Properties, RelationId, StreamPlan};
+use crate::plan::{Expr, OperatorFate, Properties, RelationId, StreamPlan};
 use crate::remote::{UploadStatus, Uploads};
 use crate::sink::Sink;
 use crate::source::Source;
@@ -354,6 +354,15 @@ impl Engine {
         self.inner().save_definition(key, definition)
     }
 
+    /// Changes several definitions at once, all or none: `None` forgets one, but not the state of the relation of this identity
+    /// (see [`Engine::delete_definition`]). Durable on return; without durable state it does nothing. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn save_definitions(&self, changes: Vec<(u64, Option<Vec<u8>>)>) -> Result<()> {
+        self.inner().save_definitions(changes)
+    }
+
     /// Forgets a definition, and the state of the relation of this identity if there is one; durable on return.
     ///
     /// # Errors
@@ -469,6 +478,23 @@ impl Engine {
         self.database.define(Definition::View(spec))
     }
 
+    /// As [`Engine::create_view`], but operators of the view `from` whose definition is the same keep their state, as it is at
+    /// one moment: they are not filled again. Returns when they have it.
+    ///
+    /// # Errors
+    /// As for [`Engine::create_view`].
+    pub fn create_view_from(&self, spec: ViewSpec, from: RelationId) -> Result<()> {
+        self.database.define_from(spec, from)
+    }
+
+    /// What [`Engine::create_view_from`] would do with each operator and each input of a plan. Nothing is changed.
+    ///
+    /// # Errors
+    /// When the plan cannot be compared.
+    pub fn operator_fates(&self, from: RelationId, plan: &StreamPlan) -> Result<Vec<OperatorFate>> {
+        self.database.fates(from, plan)
+    }
+
     /// Adds a sink and returns at once.
     pub fn create_sink(&self, spec: SinkSpec) -> Result<()> {
         self.database.define(Definition::Sink(spec))
@@ -491,6 +517,16 @@ impl Engine {
     /// Removes a relation. The caller has checked that nothing depends on it.
     pub fn drop_relation(&self, id: RelationId) -> Result<()> {
         self.database.drop_relation(id)
+    }
+
+    /// Removes a relation in favour of another that is readable: who follows its changes follows the other's from here on, and
+    /// is told what differs; when the columns differ, its feed ends with an error.
+    ///
+    /// # Errors
+    /// As for [`Engine::drop_relation`].
+    pub fn replace_relation(&self, old: RelationId, new: RelationId) -> Result<()> {
+        self.inner().hand_subscribers_over(old, new);
+        self.database.drop_relation(old)
     }
 
     /// Contents of tables and views, all at the newest completed epoch.

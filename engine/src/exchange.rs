@@ -19,6 +19,8 @@ use channel::Sender;
 pub struct Edge {
     /// The job that reads.
     pub(crate) job: RelationId,
+    /// The reader has the contents already: it gets only what comes from here on.
+    pub(crate) goes_on: bool,
     /// Columns that the reader wants, if not all, in its order.
     pub(crate) projection: Option<Vec<usize>>,
     pub(crate) routing: Routing,
@@ -41,6 +43,7 @@ impl Clone for Edge {
     fn clone(&self) -> Self {
         Self {
             job: self.job,
+            goes_on: self.goes_on,
             projection: self.projection.clone(),
             routing: self.routing.clone(),
             targets: Arc::clone(&self.targets),

@@ -73,6 +73,4 @@ pub struct TopologyChange {
     pub attach: BTreeMap<RelationId, Vec<Vec<Edge>>>,
     /// Jobs whose tasks end right after this barrier.
     pub stop: BTreeSet<RelationId>,
-    /// Jobs that go on from a checkpoint: they have the contents already.
-    pub resume: BTreeSet<RelationId>,
 }

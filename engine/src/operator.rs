@@ -103,6 +103,22 @@ pub trait Operator: Send {
         None
     }
 
+    /// How the current output can be had again out of the state, for a changed query that keeps this operator under one that
+    /// is new.
+    fn replay(&self) -> Replay {
+        Replay::Never("it cannot give its output again")
+    }
+
+    /// With [`Replay::State`]: emits a part of the current output as inserts, after [`Operator::restored`] and before any
+    /// input. `from` is 0, then what the last call gave; `None`: that was all.
+    ///
+    /// # Errors
+    /// Any error fails the job.
+    fn emit_state(&mut self, from: usize, out: &mut Output) -> Result<Option<usize>> {
+        let _ = (from, out);
+        Err(crate::error::EngineError::internal("an operator that cannot give its output again"))
+    }
+
     /// Rows and bytes held as state, for metrics and `SHOW JOBS`.
     fn state_size(&self) -> StateSize {
         StateSize::default()
@@ -116,6 +132,18 @@ pub struct Lookup {
     pub inputs: Vec<Vec<usize>>,
     /// Columns of each state table.
     pub tables: Vec<Vec<usize>>,
+}
+
+/// How an operator's current output can be had again. Watermarks are forwarded by all that can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replay {
+    /// Not at all; why.
+    Never(&'static str),
+    /// Its tables hold rows of its inputs (`Placement::Input`): given as input to a new operator they bring back both the state
+    /// and the output.
+    Input,
+    /// By `emit_state`.
+    State,
 }
 
 /// How much an operator holds.

@@ -18,8 +18,11 @@ use crate::error::Result;
 mod construct;
 mod display;
 pub(crate) mod fragment;
+pub(crate) mod kept;
+mod signature;
 
 pub use fragment::{Distribution, Fragment, FragmentId, FragmentInput, FragmentPlan};
+pub use kept::{Fate, OperatorFate};
 
 /// An expression over the columns of one batch.
 pub type Expr = Arc<dyn PhysicalExpr>;

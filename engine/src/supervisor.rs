@@ -20,7 +20,7 @@ use crate::database::Inner;
 use crate::database::durable::Durable;
 use crate::engine::{EngineConfig, SinkSpec, SourceDefinition, TableSpec, ViewSpec};
 use crate::error::{EngineError, Result};
-use crate::plan::RelationId;
+use crate::plan::{OperatorFate, RelationId, StreamPlan};
 use crate::remote::{UploadStatus, Uploader, Uploads};
 use crate::state::StateBackend;
 
@@ -225,6 +225,29 @@ impl Supervised {
         definition.clone().make(&current)?;
         self.definitions.lock().push(definition);
         Ok(())
+    }
+
+    /// Makes a view that keeps what it can of another one's state, now; after a restart it has its own.
+    pub(crate) fn define_from(&self, spec: ViewSpec, from: RelationId) -> Result<()> {
+        let current = self.current.read();
+        current.create_view_from(spec.clone(), from, self.plan(from).as_ref())?;
+        self.definitions.lock().push(Definition::View(spec));
+        Ok(())
+    }
+
+    /// What would become of each operator of a view that keeps what it can of another one's state.
+    pub(crate) fn fates(&self, from: RelationId, plan: &StreamPlan) -> Result<Vec<OperatorFate>> {
+        Ok(self.inner().kept(from, self.plan(from).as_ref(), plan)?.fates)
+    }
+
+    /// The plan of a view.
+    fn plan(&self, id: RelationId) -> Option<StreamPlan> {
+        let definitions = self.definitions.lock();
+        let found = definitions.iter().find(|definition| definition.id() == id);
+        found.and_then(|definition| match definition {
+            Definition::View(spec) => Some(spec.plan.clone()),
+            _ => None,
+        })
     }
 
     /// Drops a relation, now and for each restart.

@@ -27,6 +27,7 @@ use crate::time::Watermark;
 
 pub(crate) mod align;
 pub(crate) mod backfill;
+pub(crate) mod held;
 pub(crate) mod lane;
 pub(crate) mod mailbox;
 pub(crate) mod paging;
@@ -83,6 +84,8 @@ pub(crate) struct Task {
     pub(crate) slice: Duration,
     /// The end of the backfill has been reported.
     pub(crate) hydrated: bool,
+    /// The task takes over state, and has not got it yet.
+    pub(crate) held: Option<held::Held>,
     /// What checkpoints need to know, in durable databases.
     pub(crate) durable: Option<Handover>,
 }
@@ -130,6 +133,9 @@ impl Task {
     }
 
     fn run_slice(&mut self) -> Result<Step> {
+        if let Some(step) = self.take_over()? {
+            return Ok(step);
+        }
         let started = Instant::now();
         loop {
             if !self.terminal.has_credit() {

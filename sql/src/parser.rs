@@ -108,7 +108,7 @@ fn parse_command(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command>
     let command = match word_at(parser, 0).as_str() {
         "CREATE" => create::parse_create(parser, emit)?,
         "DROP" => other::parse_drop(parser)?,
-        "ALTER" => other::parse_alter(parser)?,
+        "ALTER" => other::parse_alter(parser, emit)?,
         "SHOW" => other::parse_show(parser)?,
         "DESCRIBE" | "DESC" => other::parse_describe(parser)?,
         "EXPLAIN" => return other::parse_explain(parser, emit),

@@ -26,7 +26,9 @@ mod definitions;
 mod durability;
 mod keys;
 mod recovery;
+mod temporary;
 mod transaction;
+mod version;
 
 pub use cancel::CancelHandle;
 pub(crate) use cancel::CancelToken;
@@ -36,7 +38,9 @@ pub use database::Database;
 pub(crate) use definitions::{Definition, DefinitionGuard, Spec};
 use durability::Durability;
 pub(crate) use keys::KeySet;
+pub(crate) use temporary::Temporary;
 pub(crate) use transaction::{FailureFlag, Transaction};
+pub(crate) use version::check_dependents;
 
 /// One parsed statement: its AST, its own text, and where that text stood in the string it came from.
 #[derive(Clone, Debug)]

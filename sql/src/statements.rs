@@ -12,6 +12,7 @@ use crate::parser::Command;
 use crate::session::{Definition, Run, Session, Statement};
 
 mod alter_system;
+mod alter_view;
 mod assign;
 mod copy;
 mod create_relation;
@@ -56,6 +57,7 @@ pub(crate) async fn run(
         Command::Flush => transaction::flush(session).await,
         Command::Checkpoint => transaction::checkpoint(session).await,
         Command::Resume { kind, name } => resume::run(session, *kind, name, run).await,
+        Command::AlterView(alter) => alter_view::run(session, alter, run).await,
         Command::AlterSystem { parallelism } => alter_system::run(session, *parallelism).await,
         Command::Savepoint(command) => savepoint::run(session, command).await,
         Command::Reset(name) => set::reset(session, name.as_deref()),

@@ -16,9 +16,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-mod definitions;
+pub mod definitions;
 mod output;
-mod process;
+pub mod process;
 mod store;
 mod writer;
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 #![allow(unreachable_pub, reason = "one binary: its modules are not reached from outside")]
 
+mod alter;
 mod clients;
 mod consistency;
 mod crash;

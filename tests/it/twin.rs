@@ -28,6 +28,8 @@ impl Views {
             && !self.without_twin.contains(&view.name)
             && !self.views.contains(&view)
         {
+            // An ALTER gives a view another query.
+            self.views.retain(|known| known.name != view.name);
             self.views.push(view);
         }
     }
@@ -62,10 +64,11 @@ impl Views {
     }
 }
 
-/// The view that a CREATE MATERIALIZED VIEW makes, unless it holds back rows, which no batch run does.
+/// The view that a CREATE or ALTER MATERIALIZED VIEW makes, unless it holds back rows, which no batch run does.
 pub fn created(sql: &str) -> Option<View> {
     let sql = without_comments(sql);
-    let rest = after_words(sql.trim(), &["create", "materialized", "view"])?;
+    let rest = after_words(sql.trim(), &["create", "materialized", "view"])
+        .or_else(|| after_words(sql.trim(), &["alter", "materialized", "view"]))?;
     let rest = after_words(rest, &["if", "not", "exists"]).unwrap_or(rest);
     let end = rest.find(|c: char| c.is_whitespace() || c == '(')?;
     let (name, rest) = rest.split_at(end);
@@ -195,6 +198,9 @@ fn understands_definitions() {
     assert_eq!(created("create materialized view w as\nselect a as b from t").unwrap().name, "w");
     assert_eq!(created("CREATE MATERIALIZED VIEW v AS SELECT 1 EMIT ON WINDOW CLOSE"), None);
     assert_eq!(created("CREATE VIEW v AS SELECT 1"), None);
+    let altered = created("ALTER MATERIALIZED VIEW v (a) AS SELECT 2").unwrap();
+    assert_eq!((altered.name.as_str(), altered.query.as_str()), ("v", "SELECT 2"));
+    assert_eq!(created("ALTER MATERIALIZED VIEW v RESUME"), None);
 }
 
 /// The check itself must see a difference.

@@ -1,13 +1,13 @@
 //! The coordinator's thread: takes events, asks the state machine, performs its actions.
 
-use std::collections::BTreeSet;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::checkpoints::Checkpoints;
-use super::events::{Change, Event};
+use super::events::{Change, Event, TakeOver};
 use super::job::{Kind, NewJob};
 use super::{Inner, Registry};
 use crate::change_batch::ChangeBatch;
@@ -39,6 +39,10 @@ pub(super) struct Driver {
     coordinator: Coordinator,
     pub(super) clock: Clock,
     committables: Vec<(Epoch, RelationId, Vec<Committable>)>,
+    /// Changes that need a checkpoint, while another one is on its way.
+    deferred: VecDeque<(Change, Sender<Result<Epoch>>)>,
+    /// Copies of state that are to be made from a checkpoint on its way.
+    take_overs: Vec<(Epoch, TakeOver)>,
     /// In durable databases.
     checkpoints: Option<Checkpoints>,
 }
@@ -56,6 +60,8 @@ impl Driver {
             coordinator,
             clock: Clock::Real(Instant::now()),
             committables: Vec::new(),
+            deferred: VecDeque::new(),
+            take_overs: Vec::new(),
             checkpoints: database.is_durable().then(Checkpoints::default),
         }
     }
@@ -113,12 +119,12 @@ impl Driver {
                     checkpoints.take_delta(epoch, *delta);
                 }
             }
-            Event::Recovered => self.handle(database, Input::Durable),
+            Event::Recovered => self.durable(database),
             Event::Durable { epoch, failed } => {
                 if let Some(durable) = &database.durable {
                     durable.reached(epoch);
                 }
-                self.handle(database, Input::Durable);
+                self.durable(database);
                 for (job, error) in failed {
                     self.failed(database, job, &error);
                 }
@@ -128,11 +134,26 @@ impl Driver {
             }
             Event::Failed { job, error } => self.failed(database, job, &error),
             Event::GivenUp { job, error } => self.fail(database, job, &error),
+            Event::Change { change, reply }
+                if change.take_over.is_some() && !self.coordinator.begin_checkpoint() =>
+            {
+                self.deferred.push_back((*change, reply));
+            }
             Event::Change { change, reply } => {
                 let _ = reply.send(self.change(database, *change));
             }
             Event::Close => {}
         }
+    }
+
+    /// There may be another checkpoint: a change that waits for it goes first.
+    fn durable(&mut self, database: &Arc<Inner>) {
+        let Some((change, reply)) = self.deferred.pop_front() else {
+            return self.handle(database, Input::Durable);
+        };
+        self.coordinator.end_checkpoint();
+        self.coordinator.begin_checkpoint();
+        let _ = reply.send(self.change(database, change));
     }
 
     pub(super) fn handle(&mut self, database: &Arc<Inner>, input: Input) {
@@ -188,7 +209,8 @@ impl Driver {
         let Some(Action::Inject { epoch, kind }) = actions.next() else {
             return Err(EngineError::internal("a change is injected at once"));
         };
-        let Change { topology, add } = change;
+        let Change { topology, add, take_over } = change;
+        self.take_overs.extend(take_over.map(|take_over| (epoch, take_over)));
         let shapes: Vec<_> = add.iter().map(|job| (job.id, job.roots, job.scans)).collect();
         for &job in &topology.stop {
             self.coordinator.remove(job);
@@ -258,7 +280,12 @@ impl Driver {
             complete.filter_map(|id| Some((id, registry.get(&id)?.record.clone()))).collect()
         });
         if let Some(request) = request {
+            let at = request.epoch;
             durable.submit(request, &database.events);
+            // Right behind it: nothing else is written in between.
+            for (epoch, take_over) in self.take_overs.extract_if(.., |(epoch, _)| *epoch <= at) {
+                durable.take_over(epoch, take_over);
+            }
         }
     }
 

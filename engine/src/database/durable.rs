@@ -13,12 +13,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
+use fail::fail_point;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::Inner;
 use super::driver::Driver;
-use super::events::{Event, Events};
+use super::events::{Event, Events, TakeOver};
 use super::job::{Kind, Relation};
 use super::resume::tables_of;
 use crate::engine::{CheckpointInfo, EngineConfig};
@@ -76,6 +77,7 @@ enum Command {
     Forget(RelationId, Sender<Result<()>>),
     Reset(RelationId, Sender<Result<()>>),
     ForgetErrors(String, Sender<Result<()>>),
+    TakeOver(Epoch, TakeOver),
     Redeal(RelationId, Vec<Dealt>, JobRecord, Sender<Result<()>>),
 }
 
@@ -162,6 +164,22 @@ impl Durable {
         }
     }
 
+    /// Copies state out of the checkpoint of this epoch, which has just been submitted.
+    pub(super) fn take_over(&self, epoch: Epoch, order: TakeOver) {
+        match &mut *self.writer.lock() {
+            Writer::Here(writer) => take_over(writer, epoch, &order),
+            Writer::Thread(commands) => {
+                let _ = commands.send(Command::TakeOver(epoch, order));
+            }
+            Writer::Closed => {}
+        }
+    }
+
+    /// What there is in the backend now.
+    pub(super) fn stored(&self) -> Result<Saved> {
+        Saved::load(Arc::clone(&self.backend))
+    }
+
     /// The epoch of the newest durable checkpoint.
     pub(super) fn newest(&self) -> Epoch {
         *self.reached.borrow()
@@ -228,6 +246,7 @@ fn run(
             Command::Forget(relation, reply) => {
                 let _ = reply.send(writer.forget(relation));
             }
+            Command::TakeOver(epoch, order) => take_over(&mut writer, epoch, &order),
             Command::Redeal(relation, tables, job, reply) => {
                 let _ = reply.send(writer.redeal(relation, &tables, &job));
             }
@@ -239,6 +258,10 @@ fn run(
             }
         }
     }
+}
+
+fn take_over(writer: &mut CheckpointWriter, epoch: Epoch, order: &TakeOver) {
+    let _ = order.reply.send(writer.take_over(epoch, order.from, &order.tables));
 }
 
 /// Writes until it succeeds. Meanwhile the sources are held: what they gave could only pile up in memory.
@@ -332,9 +355,18 @@ impl Inner {
     }
 
     pub(crate) fn save_definition(&self, key: u64, definition: Vec<u8>) -> Result<()> {
+        self.save_definitions(vec![(key, Some(definition))])
+    }
+
+    pub(crate) fn save_definitions(&self, changes: Vec<(u64, Option<Vec<u8>>)>) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };
-        let write = Write::Put(Space::Meta, layout::definition(key), definition);
-        durable.backend.commit(&[write])?;
+        let writes = changes.into_iter().map(|(key, definition)| match definition {
+            Some(definition) => Write::Put(Space::Meta, layout::definition(key), definition),
+            None => Write::Delete(Space::Meta, layout::definition(key)),
+        });
+        fail_point!("definitions::before_commit");
+        durable.backend.commit(&writes.collect::<Vec<_>>())?;
+        fail_point!("definitions::after_commit");
         durable.changed();
         Ok(())
     }
@@ -360,7 +392,7 @@ impl Inner {
     }
 
     /// Whether it is worth waiting for anything.
-    fn check_alive(&self) -> Result<()> {
+    pub(super) fn check_alive(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
             return Err(EngineError::ShuttingDown);
         }
@@ -392,12 +424,13 @@ impl Inner {
         for relation in saved.relations() {
             let is_defined = definitions.contains(&relation.0);
             if !is_defined && !self.registry.lock().contains_key(&relation) {
-                durable.forget(relation)?;
+                // Not for ever: its number may be given again, since no definition tells that it was in use.
+                self.reset(relation)?;
             }
         }
         Log::replay(&*durable.backend, saved.epoch(), &mut |changes| {
             self.events.data();
-            self.commits.lock().replay(changes)
+            self.commits.lock().replay(changes, &|id| definitions.contains(&id.0))
         })?;
         *durable.saved.write() = None;
         self.events.pause_sources(false);

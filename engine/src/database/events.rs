@@ -1,5 +1,6 @@
 //! What tasks and callers tell the coordinator.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,6 +10,7 @@ use crate::message::TopologyChange;
 use crate::plan::RelationId;
 use crate::sink::Committable;
 use crate::state::checkpoint::TaskDelta;
+use crate::state::layout::{TableKey, TaskRecord};
 use crate::time::Epoch;
 
 use super::job::NewJob;
@@ -46,7 +48,21 @@ pub(crate) enum Event {
 pub(crate) struct Change {
     pub(crate) topology: TopologyChange,
     pub(crate) add: Vec<NewJob>,
+    /// A job that comes takes over state of one that is there, as it is at this barrier.
+    pub(crate) take_over: Option<TakeOver>,
 }
+
+/// State that is copied from one job to another, out of the checkpoint of the barrier at which the second one begins.
+pub(crate) struct TakeOver {
+    pub(crate) from: RelationId,
+    /// Each table of each task, there and here.
+    pub(crate) tables: Vec<(TableKey, TableKey)>,
+    /// Where the tasks of the first job stood, when the copy is durable.
+    pub(crate) reply: mpsc::Sender<Result<TaskRecords>>,
+}
+
+/// Of one job, by fragment and task.
+pub(crate) type TaskRecords = BTreeMap<(u16, u16), TaskRecord>;
 
 /// The way to the coordinator; cheap to call from a hot loop.
 pub(crate) struct Events {

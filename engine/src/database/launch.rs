@@ -15,6 +15,7 @@ use crate::key::KeyEncoder;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::{Context, Operator};
 use crate::plan::fragment::{Child, Parallelism};
+use crate::plan::kept::Kept;
 use crate::plan::{Distribution, Fragment, FragmentInput, FragmentPlan, RelationId, StreamPlan};
 use crate::scheduler::Waker;
 use crate::sink::Sink;
@@ -23,6 +24,7 @@ use crate::store::Versions;
 use crate::store::writer::Writer;
 use crate::task::align::Alignment;
 use crate::task::backfill::Backfill;
+use crate::task::held::Gate;
 use crate::task::lane::{Lane, Root, RootKind};
 use crate::task::mailbox::Mailbox;
 use crate::task::paging::Paging;
@@ -88,6 +90,7 @@ impl Inner {
             turn: 0,
             slice: self.slice,
             hydrated: false,
+            held: None,
             durable: parts.durable,
         }
     }
@@ -100,6 +103,18 @@ impl Inner {
         plan: &StreamPlan,
         sink: Option<Arc<dyn Sink>>,
     ) -> Result<Change> {
+        self.launch(id, name, plan, sink, &Kept::default()).map(|(change, _)| change)
+    }
+
+    /// As [`Inner::launch_plan`], with what is kept of another job's state: the tasks that get some of it are held.
+    pub(super) fn launch(
+        &self,
+        id: RelationId,
+        name: String,
+        plan: &StreamPlan,
+        sink: Option<Arc<dyn Sink>>,
+        kept: &Kept,
+    ) -> Result<(Change, Vec<HeldTask>)> {
         let fragments = FragmentPlan::new(plan);
         // Splits are listed before any lock is taken: it may ask an outside system.
         let sources = self.idle_sources(plan)?;
@@ -132,6 +147,8 @@ impl Inner {
             source_wakers,
             tasks,
             resumed,
+            kept,
+            held: Vec::new(),
             job: NewJob {
                 id,
                 roots: 0,
@@ -142,25 +159,23 @@ impl Inner {
             },
         };
         launch.run(&fragments, &registry, &mut relation, sink.as_deref())?;
-        let Launch { mut attach, mut source_wakers, job, resumed, .. } = launch;
+        let Launch { mut attach, mut source_wakers, job, held, .. } = launch;
         let mut change = Change::default();
-        let resumes = resumed.is_some();
-        change.topology.resume.extend(resumes.then_some(id));
         for (source, splits) in sources {
             let edges = attach.remove(&source).unwrap_or_default();
             let wakers = source_wakers.remove(&source).unwrap_or_default();
             if let Some(relation) = registry.get_mut(&source) {
-                change.add.push(self.launch_source(relation, splits, wakers, edges, resumes)?);
+                change.add.push(self.launch_source(relation, splits, wakers, edges)?);
             }
         }
         change.topology.attach = attach;
         change.add.push(job);
         registry.insert(id, relation);
-        Ok(change)
+        Ok((change, held))
     }
 
     /// The number of tasks of each fragment.
-    fn tasks_of(
+    pub(super) fn tasks_of(
         &self,
         plan: &FragmentPlan,
         registry: &Registry,
@@ -187,7 +202,18 @@ struct Launch<'a> {
     tasks: Vec<usize>,
     /// The checkpoint that holds the job's state, if one does.
     resumed: Option<Arc<Saved>>,
+    /// What the job takes over from another one.
+    kept: &'a Kept,
+    held: Vec<HeldTask>,
     job: NewJob,
+}
+
+/// A task that waits for state.
+pub(super) struct HeldTask {
+    pub(super) fragment: usize,
+    pub(super) task: usize,
+    pub(super) gate: Arc<Gate>,
+    pub(super) waker: Waker,
 }
 
 fn partition_wakers(
@@ -227,7 +253,7 @@ impl Launch<'_> {
         for (number, fragment) in plan.fragments.iter().enumerate() {
             self.connect_relations(
                 registry,
-                fragment,
+                (number, fragment),
                 relation,
                 &wakers[number],
                 &mut lanes[number],
@@ -269,18 +295,19 @@ impl Launch<'_> {
     fn connect_relations(
         &mut self,
         registry: &Registry,
-        fragment: &Fragment,
+        (number, fragment): (usize, &Fragment),
         relation: &Relation,
         wakers: &[Waker],
         lanes: &mut [Vec<(usize, Lane)>],
     ) -> Result<()> {
         for (leaf, input) in fragment.inputs.iter().enumerate() {
+            let goes_on = self.resumed.is_some() || self.kept.leaves.contains_key(&(number, leaf));
             match input {
                 FragmentInput::Exchange { .. } => {}
                 FragmentInput::Values(rows) => {
                     let mailbox = Arc::new(Mailbox::new(wakers[0].clone()));
                     self.job.mailboxes.push(Arc::clone(&mailbox));
-                    let kind = RootKind::Values(self.resumed.is_none().then(|| rows.clone()));
+                    let kind = RootKind::Values((!goes_on).then(|| rows.clone()));
                     let root = Root::new(mailbox, kind, Arc::clone(&self.database.events));
                     lanes[0].push((leaf, Lane::Root(Box::new(root))));
                 }
@@ -296,6 +323,7 @@ impl Launch<'_> {
                         receiver.bind(waker.clone());
                         let edge = Edge {
                             job: self.id,
+                            goes_on,
                             projection: Some(scan.projection.clone()),
                             routing: Routing::Forward,
                             targets: Arc::new(vec![sender]),
@@ -352,7 +380,8 @@ impl Launch<'_> {
                 Routing::Hash { columns: columns.clone(), encoder }
             }
         };
-        Ok(Edge { job: self.id, projection: None, routing, targets: Arc::new(targets) })
+        let targets = Arc::new(targets);
+        Ok(Edge { job: self.id, goes_on: false, projection: None, routing, targets })
     }
 
     fn terminal(
@@ -443,6 +472,7 @@ impl Launch<'_> {
         let waker = wakers[task].clone();
         relation.wakers.push(waker.clone());
         let leaves = (0..fragment.inputs.len()).map(|leaf| parent(Child::Input(leaf))).collect();
+        let own = task;
         let mut task = self.database.assemble(Parts {
             job: self.id,
             root,
@@ -456,6 +486,12 @@ impl Launch<'_> {
         });
         if let Some(record) = self.resumed.as_ref().and_then(|saved| place.record(saved)) {
             task.resume(&record)?;
+        }
+        if self.kept.nodes.keys().any(|(fragment, _)| *fragment == number) {
+            let gate = Arc::new(Gate::default());
+            task.hold(Arc::clone(&gate));
+            let (fragment, task, waker) = (number, own, waker.clone());
+            self.held.push(HeldTask { fragment, task, gate, waker });
         }
         self.job.tasks.push((waker, Box::new(task)));
         Ok(())

@@ -212,3 +212,44 @@ async fn when_the_strategy_gives_up_only_what_failed_is_lost() {
     assert_eq!(rows(&engine, ABOVE), "+1 | 0 | 1");
     engine.close();
 }
+
+/// A table that cannot be made again at a start: what the log holds of it is there when it can be.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_table_that_is_not_made_again_is_kept() {
+    let backend = Arc::new(MemoryBackend::default());
+    let open = || {
+        let config = EngineConfig { checkpoint_interval_ms: 3_600_000, ..EngineConfig::default() };
+        Engine::open(config, Arc::<MemoryBackend>::clone(&backend)).unwrap()
+    };
+    let engine = open();
+    for (id, row) in [(TABLE, 1), (ABOVE, 2)] {
+        engine.save_definition(id.0, b"a table".to_vec()).unwrap();
+        engine.create_table(table(id.0, vec![])).unwrap();
+        let changes = batch(&format!("| k: i64 | v: i64\n+1 | {row} | 7\n"));
+        let change = TableChange { table: id, changes, on_conflict: OnConflict::Fail };
+        if id == TABLE {
+            engine.finish_recovery().unwrap();
+        }
+        let done = engine.commit(vec![change]).unwrap();
+        engine.wait_durable(done.log_position).await.unwrap();
+    }
+    // No checkpoint: it ends as in a crash.
+    std::mem::forget(engine);
+    let engine = open();
+    let schema = schema(&["k", "v"]);
+    engine.mark_failed(TABLE, "t1".to_string(), schema, "no plan".to_string());
+    engine.create_table(table(ABOVE.0, vec![])).unwrap();
+    engine.finish_recovery().unwrap();
+    assert_eq!(rows(&engine, ABOVE), "+1 | 2 | 7");
+    engine.checkpoint().await.unwrap();
+    engine.close();
+    let engine = open();
+    engine.create_table(table(TABLE.0, vec![])).unwrap();
+    engine.create_table(table(ABOVE.0, vec![])).unwrap();
+    engine.finish_recovery().unwrap();
+    assert_eq!(rows(&engine, TABLE), "+1 | 1 | 7");
+    assert_eq!(rows(&engine, ABOVE), "+1 | 2 | 7");
+    // One that was dropped does not come back.
+    engine.delete_definition(TABLE.0).unwrap();
+    engine.close();
+}

@@ -50,6 +50,8 @@ pub(crate) struct CommitState {
     pub(crate) roots: Vec<(RelationId, Arc<Mailbox>)>,
     /// Where commits are written down, in durable databases.
     pub(crate) log: Option<Arc<Log>>,
+    /// What the log holds of tables that could not be made again: the next checkpoint takes it, since it ends the log.
+    pub(crate) absent: BTreeMap<RelationId, Vec<ChangeBatch>>,
 }
 
 impl CommitState {
@@ -89,10 +91,20 @@ impl CommitState {
         if changes.is_empty() { Ok(log.position()) } else { log.append(self.epoch, changes) }
     }
 
-    /// What the log held when the database was opened: applied and sent on like a commit, but not written again.
-    pub(crate) fn replay(&mut self, changes: Vec<(RelationId, ChangeBatch)>) -> Result<()> {
+    /// What the log held when the database was opened: applied and sent on like a commit, but not written again. What it holds
+    /// of tables that are not there is dropped, unless they are still defined.
+    pub(crate) fn replay(
+        &mut self,
+        changes: Vec<(RelationId, ChangeBatch)>,
+        is_defined: &dyn Fn(RelationId) -> bool,
+    ) -> Result<()> {
         for (id, batch) in changes {
-            let Some(table) = self.tables.get_mut(&id) else { continue };
+            let Some(table) = self.tables.get_mut(&id) else {
+                if is_defined(id) {
+                    self.absent.entry(id).or_default().push(batch);
+                }
+                continue;
+            };
             let batch = table.conform(&batch)?;
             table.writer.apply(&batch)?;
             self.send(vec![(id, vec![batch])]);
@@ -150,6 +162,7 @@ impl CommitState {
                 handovers.push((*id, changes));
             }
         }
+        handovers.extend(std::mem::take(&mut self.absent));
         Ok(handovers)
     }
 

@@ -20,11 +20,16 @@ pub(crate) struct Credit {
     pub(crate) bytes_max: usize,
 }
 
+/// Of a channel whose receiver does not read yet: what is sent waits, and holds up no other reader of the sender for a while.
+const HELD: Credit = Credit { rows_max: 4_000_000, bytes_max: 1 << 30 };
+
 #[derive(Debug)]
 struct Queue {
     messages: VecDeque<(Message, usize)>,
     rows: usize,
     bytes: usize,
+    /// The receiver does not read yet.
+    held: bool,
     /// The sender found no credit and waits.
     starved: bool,
     sender_gone: bool,
@@ -53,6 +58,7 @@ pub(crate) fn channel(credit: Credit) -> (Sender, Receiver) {
         messages: VecDeque::new(),
         rows: 0,
         bytes: 0,
+        held: false,
         starved: false,
         sender_gone: false,
         receiver_gone: false,
@@ -72,7 +78,7 @@ impl Sender {
     /// Whether the sender may go on. If not, its task is woken when it may.
     pub(crate) fn has_credit(&self) -> bool {
         let mut queue = self.0.queue.lock();
-        let credit = self.0.credit;
+        let credit = if queue.held { HELD } else { self.0.credit };
         let full = queue.rows >= credit.rows_max || queue.bytes >= credit.bytes_max;
         queue.starved = full && !queue.receiver_gone;
         !queue.starved
@@ -124,6 +130,11 @@ impl Receiver {
     /// Says which task to wake when there is something to receive.
     pub(crate) fn bind(&self, waker: Waker) {
         self.0.queue.lock().receiver = waker;
+    }
+
+    /// It will not be read for a while, or it is read from here on.
+    pub(crate) fn hold(&self, held: bool) {
+        self.0.queue.lock().held = held;
     }
 
     pub(crate) fn receive(&self) -> Received {

@@ -37,7 +37,7 @@ use crate::change_batch::{ChangeBatch, project_schema};
 use crate::error::Result;
 use crate::errors::RowError;
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
 use crate::plan;
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -241,6 +241,18 @@ impl Operator for HashAggregate {
             self.take_back(*table, rows)?;
         }
         self.find_failing()
+    }
+
+    fn replay(&self) -> Replay {
+        match self.closing {
+            // Results of closed windows stay in the output, but not here.
+            Some(_) => Replay::Never("it forgets closed windows"),
+            None => Replay::State,
+        }
+    }
+
+    fn emit_state(&mut self, from: usize, out: &mut Output) -> Result<Option<usize>> {
+        self.emit_shown(from, out)
     }
 
     fn closing_column(&self, _: usize) -> Option<usize> {

@@ -23,7 +23,7 @@ use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
-use crate::operator::{Context, Lookup, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
 use crate::operators::row_store::{NONE, take_columns};
 use crate::plan::{self, JoinKind};
 use crate::state::{Delta, StateTable};
@@ -90,10 +90,33 @@ pub(crate) fn build(
         append_only,
         is_held,
         is_settled,
+        replay: replay_of(plan, schemas, is_settled),
         ids: Vec::new(),
         candidates: Pairs::default(),
         found: Pairs::default(),
     }))
+}
+
+/// Whether all rows that are given come from rows that are held.
+fn replay_of(plan: &plan::Join, schemas: [&SchemaRef; 2], is_settled: bool) -> Replay {
+    let keys = [&plan.left_keys, &plan.right_keys];
+    let may_be_null = |side: usize| {
+        let field = |key: &usize| schemas[side].field(*key);
+        !plan.null_equals_null && keys[side].iter().any(|key| field(key).is_nullable())
+    };
+    let gives_unmatched = match plan.kind {
+        JoinKind::Inner | JoinKind::LeftSemi => [false, false],
+        JoinKind::Left | JoinKind::LeftAnti | JoinKind::LeftMark => [true, false],
+        JoinKind::Right => [false, true],
+        JoinKind::Full => [true, true],
+    };
+    if plan.kind == JoinKind::LeftSemi && is_settled {
+        return Replay::Never("it does not hold rows whose match is certain");
+    }
+    if (0..2).any(|side| gives_unmatched[side] && may_be_null(side)) {
+        return Replay::Never("it does not hold rows with a NULL in their key");
+    }
+    Replay::Input
 }
 
 struct HashJoin {
@@ -107,6 +130,7 @@ struct HashJoin {
     is_held: [bool; 2],
     /// Whether a left row that has a partner has one for ever, so that it need not be held.
     is_settled: bool,
+    replay: Replay,
     /// Scratch: key ids of the batch, candidate pairs, matching pairs.
     ids: Vec<u32>,
     candidates: Pairs,
@@ -163,6 +187,10 @@ impl Operator for HashJoin {
 
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
         self.count_matches(0..self.keys.id_bound() as u32)
+    }
+
+    fn replay(&self) -> Replay {
+        self.replay
     }
 
     fn state_size(&self) -> StateSize {

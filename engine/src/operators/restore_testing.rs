@@ -15,12 +15,14 @@ use proptest::prelude::*;
 use crate::change_batch::ChangeBatch;
 use crate::key::{KeyEncoder, key_group, owner};
 use crate::message::{Barrier, BarrierKind};
-use crate::operator::{Context, Emitted, Operator, Output, StateSize};
+use crate::operator::{Context, Emitted, Operator, Output, Replay, StateSize};
 use crate::operators::row_store::testing::{Bag, TestRow, add, admissible, batch};
 use crate::state::loader::Resident;
 use crate::state::paged::{Places, Sorted};
 use crate::state::{Delta, Placement, StateKind, StateTable};
 use crate::time::{Epoch, Watermark};
+
+mod replay;
 
 /// Something that comes in.
 #[derive(Clone, Debug)]
@@ -269,9 +271,14 @@ impl<'a> Tasks<'a> {
         Saved { contents, frontier: self.frontier, watermark }
     }
 
-    fn restart(&mut self, saved: &Saved, count: usize) {
+    /// How many tasks there can be, instead of so many.
+    fn tasks_for(&self, count: usize) -> usize {
         let single = |route: &Route| matches!(route, Route::Hash(columns) if columns.is_empty());
-        let count = if self.subject.routes.iter().any(single) { 1 } else { count };
+        if self.subject.routes.iter().any(single) { 1 } else { count }
+    }
+
+    fn restart(&mut self, saved: &Saved, count: usize) {
+        let count = self.tasks_for(count);
         let task = |_| Task::new(self.subject, true, saved.watermark);
         let mut tasks: Vec<Task> = (0..count).map(task).collect();
         for (number, table) in tasks[0].tables.clone().iter().enumerate() {
@@ -363,7 +370,18 @@ pub(crate) fn check(subject: &Subject<'_>, script: &[Step]) {
         match script[next].end {
             End::Restart(count) if !crashed[next] => {
                 crashed[next] = true;
-                tasks.restart(&saved, count);
+                if let Some(again) = tasks.replay(&saved, count) {
+                    let mut before = Bag::new();
+                    for (rows, _) in &expected[..saved_next] {
+                        rows.iter()
+                            .for_each(|(row, weight)| add(&mut before, row.clone(), *weight));
+                    }
+                    assert_eq!(again, before, "given again at epoch {saved_next} of {script:?}");
+                }
+                // One time the tasks that have given their output again go on, the other time those that were only restored.
+                if next % 2 == 0 || matches!(tasks.tasks[0].operator.replay(), Replay::Never(_)) {
+                    tasks.restart(&saved, count);
+                }
                 next = saved_next;
                 continue;
             }

@@ -19,7 +19,7 @@ use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::key::{KeyEncoder, KeyMap};
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
 use crate::plan::{self, SetKind};
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 use crate::time::Watermark;
@@ -184,6 +184,10 @@ impl Operator for SetOperation {
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
         self.settle(0);
         Ok(())
+    }
+
+    fn replay(&self) -> Replay {
+        Replay::Input
     }
 
     fn state_size(&self) -> StateSize {

@@ -20,7 +20,7 @@ use arrow::datatypes::SchemaRef;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
 use crate::plan::{self, RankFunction};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -214,6 +214,10 @@ impl Operator for TopN {
     /// The rows are as at the end of an epoch whose result is out.
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
         self.end_epoch()
+    }
+
+    fn replay(&self) -> Replay {
+        Replay::Input
     }
 
     fn state_size(&self) -> StateSize {

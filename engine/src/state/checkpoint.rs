@@ -431,5 +431,7 @@ pub(crate) fn commit_sinks(prepared: &[Prepared]) -> Vec<(RelationId, EngineErro
     failed
 }
 
+mod take_over;
+
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,15 @@ impl Lane {
         }
     }
 
+    /// The lane will not be read for a while, or it is from here on.
+    pub(crate) fn hold(&self, held: bool) {
+        match self {
+            Self::Channel(receiver) => receiver.hold(held),
+            Self::Scan(backfill) => backfill.live.hold(held),
+            Self::Root(_) => {}
+        }
+    }
+
     /// Whether the lane begins with contents that were there before: those of a relation, or constants.
     pub(crate) fn has_contents(&self) -> bool {
         match self {

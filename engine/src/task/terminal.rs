@@ -162,7 +162,7 @@ impl RelationRoot {
         let new = change.attach.get(&self.id).and_then(|parts| parts.get(self.partition));
         for edge in new.into_iter().flatten() {
             let start = match &self.contents {
-                _ if change.resume.contains(&edge.job) => Start::Empty,
+                _ if edge.goes_on => Start::Empty,
                 Contents::Stored(versions) => {
                     let chunks = versions.at(barrier.epoch);
                     Start::Snapshot(Snapshot::new(Arc::clone(&self.schema), vec![chunks]))

@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Savepoint(SavepointCommand),
     /// ALTER MATERIALIZED VIEW name RESUME, and the like for sources and sinks.
     Resume { kind: RelationKind, name: ObjectName },
+    /// ALTER MATERIALIZED VIEW name AS query: the view as it is to be.
+    AlterView(Box<CreateView>),
     /// ALTER SYSTEM SET parallelism.
     AlterSystem { parallelism: u32 },
     /// RESET name or RESET ALL (`None`).
@@ -290,7 +292,9 @@ impl Command {
             Self::Checkpoint => "CHECKPOINT",
             Self::Savepoint(SavepointCommand::Create { .. }) => "CREATE SAVEPOINT",
             Self::Savepoint(SavepointCommand::Drop { .. }) => "DROP SAVEPOINT",
-            Self::Resume { kind: RelationKind::MaterializedView, .. } => "ALTER MATERIALIZED VIEW",
+            Self::Resume { kind: RelationKind::MaterializedView, .. } | Self::AlterView(_) => {
+                "ALTER MATERIALIZED VIEW"
+            }
             Self::Resume { kind: RelationKind::Sink, .. } => "ALTER SINK",
             Self::Resume { .. } => "ALTER SOURCE",
             Self::AlterSystem { .. } => "ALTER SYSTEM",
@@ -305,7 +309,11 @@ impl Command {
     /// Whether an EMIT clause may follow.
     pub(crate) fn takes_emit(&self) -> bool {
         match self {
-            Self::Query(_) | Self::CreateView(_) | Self::Explain(_) | Self::Subscribe(_) => true,
+            Self::Query(_)
+            | Self::CreateView(_)
+            | Self::AlterView(_)
+            | Self::Explain(_)
+            | Self::Subscribe(_) => true,
             Self::CreateSink(sink) => matches!(sink.input, SinkInput::Query(_)),
             _ => false,
         }

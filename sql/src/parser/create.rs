@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::parser::{IsOptional, Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -79,6 +80,17 @@ fn parse_view(parser: &mut Parser<'_>, or_replace: bool, emit: Option<Emit>) -> 
     expect(parser, "VIEW")?;
     let if_not_exists = take(parser, &["IF", "NOT", "EXISTS"]);
     let name = parser.parse_object_name(false)?;
+    let view = parse_view_of(parser, name, emit)?;
+    let view = CreateView { materialized, or_replace, if_not_exists, ..view };
+    Ok(Command::CreateView(Box::new(view)))
+}
+
+/// What follows the name of a view: its columns, options and query.
+pub(super) fn parse_view_of(
+    parser: &mut Parser<'_>,
+    name: ObjectName,
+    emit: Option<Emit>,
+) -> Parsed<CreateView> {
     let columns = parser.parse_parenthesized_column_list(IsOptional::Optional, false)?;
     let mut with = match word_at(parser, 0).as_str() {
         "WITH" => parse_with(parser)?,
@@ -94,16 +106,15 @@ fn parse_view(parser: &mut Parser<'_>, or_replace: bool, emit: Option<Emit>) -> 
     if word_at(parser, 0) == "WITH" {
         with.extend(parse_with(parser)?);
     }
-    let query = StreamQuery { query, emit };
-    Ok(Command::CreateView(Box::new(CreateView {
-        materialized,
-        or_replace,
-        if_not_exists,
+    Ok(CreateView {
+        materialized: true,
+        or_replace: false,
+        if_not_exists: false,
         name,
         columns,
-        query,
+        query: StreamQuery { query, emit },
         with,
-    })))
+    })
 }
 
 fn parse_sink(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command> {

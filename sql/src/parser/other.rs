@@ -45,8 +45,8 @@ pub(super) fn parse_drop(parser: &mut Parser<'_>) -> Parsed<Command> {
     Ok(Command::Drop(DropRelation { kind, if_exists, names, cascade }))
 }
 
-/// ALTER SYSTEM SET and ALTER ... RESUME; other forms of ALTER are left to sqlparser.
-pub(super) fn parse_alter(parser: &mut Parser<'_>) -> Parsed<Command> {
+/// ALTER SYSTEM SET, ALTER ... RESUME and ALTER MATERIALIZED VIEW ... AS; other forms of ALTER are left to sqlparser.
+pub(super) fn parse_alter(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command> {
     let kinds: [(&[&str], RelationKind); 3] = [
         (&["ALTER", "MATERIALIZED", "VIEW"], RelationKind::MaterializedView),
         (&["ALTER", "SOURCE"], RelationKind::Source),
@@ -59,7 +59,16 @@ pub(super) fn parse_alter(parser: &mut Parser<'_>) -> Parsed<Command> {
                 return Ok(Command::Resume { kind, name });
             }
             let what = words.join(" ");
-            return Err(super::columns::unsupported(&format!("{what} other than RESUME")));
+            if kind != RelationKind::MaterializedView {
+                return Err(super::columns::unsupported(&format!("{what} other than RESUME")));
+            }
+            let has_columns = parser.peek_token_ref().token == Token::LParen;
+            if !has_columns && word_at(parser, 0) != "AS" {
+                let what = format!("{what} other than RESUME and AS");
+                return Err(super::columns::unsupported(&what));
+            }
+            let view = super::create::parse_view_of(parser, name, emit)?;
+            return Ok(Command::AlterView(Box::new(view)));
         }
     }
     if word_at(parser, 1) != "SYSTEM" {

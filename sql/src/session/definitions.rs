@@ -29,7 +29,8 @@ pub(crate) enum Spec {
     Source(SourceDefinition),
     /// Only text.
     View,
-    MaterializedView(ViewSpec),
+    /// And the view of whose state it keeps what it can, when it is made for the first time.
+    MaterializedView(ViewSpec, Option<RelationId>),
     Sink(SinkSpec),
 }
 
@@ -47,7 +48,7 @@ impl Database {
     }
 
     /// Makes a change on a blocking thread, to its end even if the caller does not wait for it.
-    async fn change<T: Send + 'static>(
+    pub(super) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         guard: &DefinitionGuard,
         change: impl FnOnce(&Self) -> Result<T> + Send + 'static,
@@ -102,7 +103,8 @@ impl Database {
             Spec::Table(spec) => self.engine.create_table(spec)?,
             Spec::Source(definition) => self.engine.create_source(definition)?,
             Spec::View => {}
-            Spec::MaterializedView(spec) => self.engine.create_view(spec)?,
+            Spec::MaterializedView(spec, None) => self.engine.create_view(spec)?,
+            Spec::MaterializedView(spec, Some(from)) => self.engine.create_view_from(spec, from)?,
             Spec::Sink(spec) => self.engine.create_sink(spec)?,
         }
         Ok(())

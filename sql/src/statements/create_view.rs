@@ -15,6 +15,9 @@ use crate::parser::{CreateView, Emit, RelationKind, fold, fold_name};
 use crate::query::stream_plan::{output_schema, plan_stream};
 use crate::session::{Definition, Run, Session, Spec};
 
+/// The option of a materialized view that names another one, of whose state it keeps what it can.
+const STATE_FROM: &str = "state_from";
+
 pub(super) async fn run(
     session: &mut Session,
     create: &CreateView,
@@ -25,7 +28,17 @@ pub(super) async fn run(
         false => "CREATE VIEW",
     };
     session.check_outside_changes(what)?;
-    if let Some(name) = create.with.keys().next() {
+    check(create, if create.materialized { &[STATE_FROM] } else { &[] }, run)?;
+    match create.materialized {
+        true => materialized(session, create, run).await?,
+        false => plain(session, create, run).await?,
+    }
+    Ok(command(what))
+}
+
+/// What no view has, but for these options.
+pub(super) fn check(create: &CreateView, known: &[&str], run: &Run<'_>) -> Result<()> {
+    if let Some(name) = create.with.keys().find(|name| !known.contains(&name.as_str())) {
         return Err(SqlError::unsupported(format!("view option \"{name}\"")));
     }
     if create.query.emit == Some(Emit::Changes) {
@@ -34,11 +47,7 @@ pub(super) async fn run(
     if !run.parameters.is_empty() {
         return Err(SqlError::new("42P02", "a view cannot have parameters"));
     }
-    match create.materialized {
-        true => materialized(session, create, run).await?,
-        false => plain(session, create, run).await?,
-    }
-    Ok(command(what))
+    Ok(())
 }
 
 async fn plain(session: &mut Session, create: &CreateView, run: &Run<'_>) -> Result<()> {
@@ -157,7 +166,12 @@ async fn materialized(session: &mut Session, create: &CreateView, run: &Run<'_>)
     };
     let id = db.new_id();
     let target = Target { id, name, columns: None };
-    let definition = plan_materialized(session, create, target, run)?;
+    let mut definition = plan_materialized(session, create, target, run)?;
+    if let (Spec::MaterializedView(_, from), Some(of)) =
+        (&mut definition.spec, state_from(session, create)?)
+    {
+        *from = Some(of.id);
+    }
     let unfinished = db.unfinished(id);
     db.add(&guard, definition, &session.settings).await?;
     drop(guard);
@@ -166,6 +180,21 @@ async fn materialized(session: &mut Session, create: &CreateView, run: &Run<'_>)
     }
     unfinished.done();
     Ok(())
+}
+
+/// The view that the option `state_from` names.
+///
+/// # Errors
+/// 42P01, 42809.
+pub(super) fn state_from(session: &Session, create: &CreateView) -> Result<Option<Arc<Relation>>> {
+    let Some(name) = create.with.get(STATE_FROM) else { return Ok(None) };
+    let parts: Vec<String> = name.split('.').map(str::to_string).collect();
+    let catalog = session.db.catalog();
+    let found = catalog.resolve(&parts, &session.settings.search_path())?;
+    match found.kind() {
+        RelationKind::MaterializedView => Ok(Some(Arc::clone(found))),
+        _ => Err(SqlError::new("42809", format!("\"{name}\" is not a materialized view"))),
+    }
 }
 
 fn plan_materialized(
@@ -188,7 +217,7 @@ fn plan_materialized(
         depends_on: planner.reads.direct(),
         detail: Detail::MaterializedView,
     };
-    Ok(Definition { relation, spec: Spec::MaterializedView(spec) })
+    Ok(Definition { relation, spec: Spec::MaterializedView(spec, None) })
 }
 
 /// Placeholders have no value in a query that never ends.

@@ -4,7 +4,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::displayable;
 
 use super::show::texts_tagged;
-use super::{create_sink, select};
+use super::{alter_view, create_sink, create_view, select};
 use crate::error::{Result, SqlError};
 use crate::explain::explain_stream;
 use crate::outcome::Outcome;
@@ -35,8 +35,13 @@ async fn text(session: &mut Session, explain: &Explain, run: &Run<'_>) -> Result
     match &explain.command {
         Command::CreateView(create) if create.materialized => {
             let columns: Vec<String> = create.columns.iter().map(fold).collect();
+            if let Some(from) = create_view::state_from(session, create)? {
+                let streamed = plan_stream(&planner, &create.query, &columns, run.text)?;
+                return alter_view::explain_from(session, &from, &streamed.plan);
+            }
             stream(session, &planner, &create.query, &columns, explain, run)
         }
+        Command::AlterView(alter) => alter_view::explain(session, alter, run),
         Command::CreateSink(create) => {
             let query = match &create.input {
                 SinkInput::Query(query) => query.clone(),

@@ -21,7 +21,7 @@ use crate::error::{Result, SqlError};
 use crate::outcome::Outcome;
 use crate::parser::{StreamQuery, SubscribeTarget};
 use crate::query::stream_plan::plan_stream;
-use crate::session::{CancelToken, Database, FailureFlag, Run, Session};
+use crate::session::{CancelToken, FailureFlag, Run, Session, Temporary};
 
 pub(super) async fn run(
     session: &mut Session,
@@ -33,7 +33,7 @@ pub(super) async fn run(
         SubscribeTarget::Relation(name) => relation(session, name, run).await?,
         SubscribeTarget::Query(query) => {
             let temporary = temporary_view(session, query, run).await?;
-            (temporary.id, Some(temporary))
+            (temporary.id(), Some(temporary))
         }
     };
     let engine = Arc::clone(db.engine());
@@ -73,7 +73,7 @@ async fn relation(
         Detail::View(_) | Detail::Source => {
             let query = StreamQuery { query: select_all(name)?, emit: None };
             let temporary = temporary_view(session, &query, run).await?;
-            Ok((temporary.id, Some(temporary)))
+            Ok((temporary.id(), Some(temporary)))
         }
         Detail::Sink => {
             let text = format!("\"{}\" is a sink and cannot be read", relation.name);
@@ -93,36 +93,10 @@ async fn temporary_view(
     let planner = session.planner();
     let plan = plan_stream(&planner, query, &[], run.text)?.plan;
     let id = db.new_id();
-    db.add_temporary(id, plan.relations());
-    let temporary = Temporary { db: Arc::clone(&db), id };
+    let temporary = Temporary::new(&db, id, plan.relations());
     let spec = ViewSpec { id, name: format!("subscription {}", id.0), plan };
     db.blocking(move |engine| engine.create_view(spec)).await?;
     Ok(temporary)
-}
-
-/// A view that goes when this is dropped.
-struct Temporary {
-    db: Arc<Database>,
-    id: RelationId,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // A DROP of what it reads may have taken it along.
-        if !self.db.take_temporary(self.id) {
-            return;
-        }
-        let (db, id) = (Arc::clone(&self.db), self.id);
-        let forget = move || {
-            if let Err(error) = db.drop_and_forget(id) {
-                tracing::debug!(%error, relation = %id, "a temporary view was gone already");
-            }
-        };
-        let named = std::thread::Builder::new().name("millstream-unsubscribe".to_string());
-        if let Err(error) = named.spawn(forget) {
-            tracing::error!(%error, "a temporary view could not be dropped");
-        }
-    }
 }
 
 /// The snapshot's batches one by one.

@@ -59,7 +59,7 @@ pub(super) async fn compare_sources(client: &Client) {
     assert_eq!(count, ["55200"]);
 }
 
-async fn compare(client: &Client, View { name, query }: &View) -> Result<(), Error> {
+pub async fn compare(client: &Client, View { name, query }: &View) -> Result<(), Error> {
     for (from, without, what) in [
         (format!("SELECT * FROM {name}"), query.clone(), "too many"),
         (query.clone(), format!("SELECT * FROM {name}"), "missing"),
@@ -72,7 +72,7 @@ async fn compare(client: &Client, View { name, query }: &View) -> Result<(), Err
 }
 
 /// Rows as text.
-pub(super) async fn texts(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
+pub async fn texts(client: &Client, sql: &str) -> Result<Vec<String>, Error> {
     let messages = client.simple_query(sql).await?;
     let rows = messages.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),

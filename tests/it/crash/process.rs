@@ -15,13 +15,13 @@ static STARTS: AtomicUsize = AtomicUsize::new(0);
 
 /// How the process came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub enum Ended {
     Killed,
     AtFailPoint,
 }
 
 /// A running `millstream serve`; it ends with the test.
-pub(super) struct Process {
+pub struct Process {
     child: Child,
     port: u16,
     fail_point: Option<String>,
@@ -31,16 +31,12 @@ const SIGABRT: i32 = 6;
 
 impl Process {
     /// `None` when it dies at its fail point before it is ready.
-    pub(super) fn start(data: &Path, fail_point: Option<&str>) -> Option<Self> {
+    pub fn start(data: &Path, fail_point: Option<&str>) -> Option<Self> {
         Self::start_with(data, fail_point, &[])
     }
 
     /// As [`Process::start`], with more flags.
-    pub(super) fn start_with(
-        data: &Path,
-        fail_point: Option<&str>,
-        flags: &[&str],
-    ) -> Option<Self> {
+    pub fn start_with(data: &Path, fail_point: Option<&str>, flags: &[&str]) -> Option<Self> {
         let mut child = spawn(data, fail_point, flags);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = loop {
@@ -69,27 +65,27 @@ impl Process {
     }
 
     /// Kills it while it starts.
-    pub(super) fn start_and_kill(data: &Path, after: Duration) {
+    pub fn start_and_kill(data: &Path, after: Duration) {
         let mut child = spawn(data, None, &[]);
         std::thread::sleep(after);
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    pub(super) fn fail_point(&self) -> Option<&str> {
+    pub fn fail_point(&self) -> Option<&str> {
         self.fail_point.as_deref()
     }
 
     /// How clients connect.
-    pub(super) fn settings(&self) -> String {
+    pub fn settings(&self) -> String {
         format!("host=127.0.0.1 port={} user=tester", self.port)
     }
 
-    pub(super) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+    pub async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         connect(&self.settings()).await
     }
 
-    pub(super) fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         // A connection may be seen to break a moment before the process is gone.
         let until = Instant::now() + Duration::from_secs(2);
         while Instant::now() < until {
@@ -102,7 +98,7 @@ impl Process {
     }
 
     /// Waits for its own end, then kills it.
-    pub(super) async fn die_within(&mut self, wait: Duration) -> Ended {
+    pub async fn die_within(&mut self, wait: Duration) -> Ended {
         let until = Instant::now() + wait;
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -125,7 +121,7 @@ impl Process {
     }
 
     /// SIGTERM; whether it ended well by itself.
-    pub(super) fn stop(&mut self) -> bool {
+    pub fn stop(&mut self) -> bool {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &id]).status().unwrap();
         let until = Instant::now() + Duration::from_secs(20);
@@ -147,7 +143,7 @@ impl Drop for Process {
     }
 }
 
-pub(super) async fn connect(settings: &str) -> Result<Client, tokio_postgres::Error> {
+pub async fn connect(settings: &str) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = tokio_postgres::connect(settings, NoTls).await?;
     tokio::spawn(connection);
     Ok(client)

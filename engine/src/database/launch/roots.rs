@@ -111,7 +111,6 @@ impl Inner {
         assigned: Vec<Vec<Split>>,
         wakers: Vec<Waker>,
         mut edges: Vec<Vec<Edge>>,
-        resumes: bool,
     ) -> Result<NewJob> {
         let context = self.context(relation);
         let saved = self.saved();
@@ -134,7 +133,7 @@ impl Inner {
             let start = match &saved {
                 Some(saved) => {
                     offsets.seal(saved.epoch(), runner.offsets());
-                    if resumes { Start::Empty } else { Start::Offsets(runner.offsets()) }
+                    Start::Offsets(runner.offsets())
                 }
                 None => Start::Empty,
             };
@@ -158,7 +157,8 @@ impl Inner {
             }
             for edge in edges.get_mut(task).map(std::mem::take).unwrap_or_default() {
                 bind(&edge, waker);
-                terminal.attach(edge, start.clone());
+                let start = if edge.goes_on { Start::Empty } else { start.clone() };
+                terminal.attach(edge, start);
             }
             source_root.read_columns(terminal.wanted_columns());
             terminal.set_layout(source_root.runner.projection().to_vec());

@@ -25,6 +25,7 @@ use super::fold::{BagChanges, Fold, FoldBatch, Ids, State};
 use super::{EMIT_ROWS, HashAggregate};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
+use crate::operator::Output;
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 
 /// Groups handed over as one batch: sketches of 16 KiB each still fit into one column.
@@ -274,6 +275,23 @@ impl HashAggregate {
             State::Bag(state) => state.replay(&batch),
             State::Values(_) => Err(EngineError::internal("a fold without a bag")),
         }
+    }
+
+    /// Emits the results that are shown of a part of the groups; gives where the next part begins.
+    pub(super) fn emit_shown(&mut self, from: usize, out: &mut Output) -> Result<Option<usize>> {
+        let bound = if self.emits_at_once { self.known as usize } else { self.groups.bound() };
+        let to = (from + EMIT_ROWS).min(bound);
+        let all = from as u32..to as u32;
+        let ids: Vec<u32> =
+            all.filter(|&id| self.emits_at_once || self.groups.is_shown(id)).collect();
+        if !ids.is_empty() {
+            let mut columns = self.groups.decode(&ids)?;
+            if !self.emits_at_once {
+                columns.extend(self.read(&ids)?.0);
+            }
+            out.batch(ChangeBatch::insert(self.rows(columns, ids.len())?));
+        }
+        Ok((to < bound).then_some(to))
     }
 
     /// After all state is back: groups that are not shown are failing, and have been reported.

@@ -15,7 +15,7 @@ use super::window::ShownChange;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, StateSize};
+use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
 use crate::operators::row_store::{NONE, RowStore};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -212,6 +212,10 @@ impl Operator for FirstRow {
     /// The rows are as at the end of an epoch whose result is out.
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
         self.end_epoch()
+    }
+
+    fn replay(&self) -> Replay {
+        Replay::Input
     }
 
     fn state_size(&self) -> StateSize {
