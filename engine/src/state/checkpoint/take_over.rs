@@ -40,11 +40,16 @@ impl CheckpointWriter {
             let Some(list) = self.lists.get(from).cloned() else { continue };
             let mut copied = Vec::with_capacity(list.len());
             for block in &list {
+                let number = self.next_block;
+                self.next_block += 1;
+                self.record.next_block = self.next_block;
+                copied.push(BlockRecord { number, ..*block });
+                if block.is_file {
+                    self.copy_file((from, block.number), (to, number))?;
+                    continue;
+                }
                 let value = self.backend.get(Space::State, &from.block(block.number))?;
                 let value = value.ok_or_else(|| layout::damaged("a block (it is missing)"))?;
-                let number = self.record.next_block;
-                self.record.next_block += 1;
-                copied.push(BlockRecord { number, ..*block });
                 bytes += value.len();
                 writes.push(Write::Put(Space::State, to.block(number), value));
                 if bytes >= COMMIT_BYTES {
@@ -53,12 +58,31 @@ impl CheckpointWriter {
                 }
             }
             writes.push(Write::Put(Space::Meta, to.list(), layout::encode(&copied)?));
-            self.lists.insert(*to, copied);
+            let old = self.lists.insert(*to, copied).unwrap_or_default();
+            self.tables.replaced(*to, &old, &self.lists[to], None);
         }
         self.commit_copies(&mut writes, self.record)?;
         fail_point!("take_over::after_copy");
         let tasks = self.tasks.range((from, 0, 0)..=(from, u16::MAX, u16::MAX));
         Ok(tasks.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone())).collect())
+    }
+
+    /// A block that is a file, page by page.
+    fn copy_file(&self, from: (&TableKey, u64), to: (&TableKey, u64)) -> Result<()> {
+        let (from, to) = (from.0.block(from.1), to.0.block(to.1));
+        let mut keys = Vec::new();
+        self.backend.scan(Space::Files, &from, &mut |key, _| {
+            keys.push(key.to_vec());
+            Ok(true)
+        })?;
+        let mut keys = keys.into_iter();
+        self.backend.write_file(&mut || {
+            let Some(key) = keys.next() else { return Ok(None) };
+            let value = self.backend.get(Space::Files, &key)?;
+            let value = value.ok_or_else(|| layout::damaged("a block (it is missing)"))?;
+            Ok(Some(([&to[..], &key[from.len()..]].concat(), value)))
+        })?;
+        Ok(())
     }
 
     fn commit_copies(&self, writes: &mut Vec<Write>, record: CheckpointRecord) -> Result<()> {
