@@ -90,6 +90,7 @@ impl std::fmt::Debug for Writer {
 impl Durable {
     pub(crate) fn load(backend: Arc<dyn StateBackend>) -> Result<Self> {
         let saved = Saved::load(Arc::clone(&backend))?;
+        saved.drop_orphans()?;
         let (next, newest) = Log::end(&*backend)?;
         let log = Log::new(Arc::clone(&backend), next);
         let tables = Tables::new(Arc::clone(&backend));

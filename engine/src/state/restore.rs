@@ -54,12 +54,15 @@ impl Saved {
             errors: StoredErrors::load(&*backend)?,
         };
         saved.scan(&|kind| vec![kind])?;
-        saved.drop_orphans()?;
         Ok(saved)
     }
 
-    /// Drops files that no list names: of a checkpoint that did not complete, or that were still read when the process ended.
-    fn drop_orphans(&self) -> Result<()> {
+    /// Drops files that no list names: of a checkpoint that did not complete, or that were still read when the process ended. To be
+    /// called before anything is written.
+    ///
+    /// # Errors
+    /// When the backend cannot be read or is damaged.
+    pub(crate) fn drop_orphans(&self) -> Result<()> {
         let named = self.lists.iter().flat_map(|(key, list)| {
             list.iter().filter(|record| record.is_file).map(|record| key.block(record.number))
         });
