@@ -90,12 +90,16 @@ impl CheckpointWriter {
         let busy = self.busy;
         let due = self.lists.iter().find_map(|(key, list)| {
             let stored = self.tables.get(key);
-            let is_read = stored.is_some_and(|stored| stored.is_read());
-            self.kinds.get(key)?;
+            let is_read = stored.as_ref().is_some_and(|stored| stored.is_read());
+            if stored.is_none() && !self.kinds.contains_key(key) {
+                return None;
+            }
             if busy && !is_read && list.len() < BUSY_BLOCKS {
                 return None;
             }
-            merge_due(list, is_read).map(|from| (*key, from))
+            // Each bucket that is loaded would read an uncut block as a whole.
+            let uncut = stored.filter(|_| is_read).and_then(|stored| uncut_from(&stored, list));
+            uncut.or_else(|| merge_due(list, is_read)).map(|from| (*key, from))
         });
         let Some((key, from)) = due else { return Ok(false) };
         self.merge_from(key, from)?;
@@ -111,12 +115,7 @@ impl CheckpointWriter {
         }
         let due = self.lists.iter().find_map(|(key, list)| {
             let stored = self.tables.get(key)?;
-            stored.places()?;
-            let uncut = |block: &&BlockRecord| block.pages == 0;
-            let rows: u64 = list.iter().filter(uncut).map(|block| block.rows).sum();
-            let from = list.iter().position(|block| block.pages == 0)?;
-            // Cut ones behind are as large as what is merged with them.
-            (rows > SMALL_ROWS).then_some((*key, from))
+            uncut_from(&stored, list).map(|from| (*key, from))
         });
         let Some((key, from)) = due else { return Ok(false) };
         self.merge_from(key, from)?;
@@ -193,6 +192,15 @@ impl CheckpointWriter {
             tracing::warn!(%error, "blocks of state that are not needed stay");
         }
     }
+}
+
+/// From which block on the list of a table that can be looked up by key should be cut, if many of its rows are not.
+fn uncut_from(stored: &Stored, list: &[BlockRecord]) -> Option<usize> {
+    stored.places()?;
+    let rows: u64 = list.iter().filter(|block| block.pages == 0).map(|block| block.rows).sum();
+    // Cut ones behind are merged along: there is no order to keep among parts of a list.
+    let from = list.iter().position(|block| block.pages == 0)?;
+    (rows > SMALL_ROWS).then_some(from)
 }
 
 /// Puts a block as it is.
