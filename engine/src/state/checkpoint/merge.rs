@@ -198,7 +198,7 @@ impl CheckpointWriter {
 fn uncut_from(stored: &Stored, list: &[BlockRecord]) -> Option<usize> {
     stored.places()?;
     let rows: u64 = list.iter().filter(|block| block.pages == 0).map(|block| block.rows).sum();
-    // Cut ones behind are merged along: there is no order to keep among parts of a list.
+    // What lies behind is merged along, since blocks are in order.
     let from = list.iter().position(|block| block.pages == 0)?;
     (rows > SMALL_ROWS).then_some(from)
 }
