@@ -18,10 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::database::Inner;
 use crate::database::durable::Durable;
-use crate::engine::{EngineConfig, SinkSpec, SourceDefinition, TableSpec, ViewSpec};
+use crate::engine::{
+    CheckpointOptions, EngineConfig, SinkSpec, SourceDefinition, TableSpec, ViewSpec,
+};
 use crate::error::{EngineError, Result};
 use crate::plan::RelationId;
 use crate::state::StateBackend;
+use crate::state::history::History;
 
 /// When a dataflow that failed starts again. Times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,6 +161,10 @@ pub(crate) struct Supervised {
     /// In the order in which they were made.
     definitions: Mutex<Vec<Definition>>,
     failed: Mutex<BTreeMap<RelationId, String>>,
+    /// Changed since the start.
+    checkpoint: Mutex<Option<CheckpointOptions>>,
+    /// Of all dataflows.
+    history: Arc<History>,
     backend: Option<Arc<dyn StateBackend>>,
     closed: AtomicBool,
     /// To the supervisor, in durable databases.
@@ -167,16 +174,18 @@ pub(crate) struct Supervised {
 impl Supervised {
     /// A database in memory: there is nothing to go back to.
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        Arc::new(Self::over(Inner::start(config), None, None))
+        Arc::new(Self::over(Inner::start(config), Arc::default(), None, None))
     }
 
     /// A durable database, and the thread that starts it again.
     pub(crate) fn open(config: EngineConfig, backend: Arc<dyn StateBackend>) -> Result<Arc<Self>> {
         let (sender, receiver) = channel();
-        let durable = Durable::load(Arc::clone(&backend))?.supervised(0, sender.clone());
+        let history = Arc::<History>::default();
+        let durable = Durable::load(Arc::clone(&backend), Arc::clone(&history))?;
+        let durable = durable.supervised(0, sender.clone());
         let inner = Inner::open(config.clone(), durable)?;
         let orders = Some(sender.clone());
-        let supervised = Arc::new(Self::over(inner, Some(backend), orders));
+        let supervised = Arc::new(Self::over(inner, history, Some(backend), orders));
         let weak = Arc::downgrade(&supervised);
         let thread = std::thread::Builder::new().name("millstream-supervisor".to_string());
         thread
@@ -187,12 +196,15 @@ impl Supervised {
 
     fn over(
         inner: Arc<Inner>,
+        history: Arc<History>,
         backend: Option<Arc<dyn StateBackend>>,
         orders: Option<Sender<Order>>,
     ) -> Self {
         let (definitions, failed) = (Mutex::default(), Mutex::default());
         let closed = AtomicBool::new(false);
-        Self { current: RwLock::new(inner), definitions, failed, backend, closed, orders }
+        let checkpoint = Mutex::default();
+        let current = RwLock::new(inner);
+        Self { current, definitions, failed, checkpoint, history, backend, closed, orders }
     }
 
     /// The dataflow that runs; waits while it is being started again.
@@ -200,9 +212,31 @@ impl Supervised {
         Arc::clone(&self.current.read())
     }
 
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The configuration as it is now.
+    pub(crate) fn config(&self) -> EngineConfig {
+        let mut config = self.inner().config().clone();
+        if let Some(options) = *self.checkpoint.lock() {
+            config.set_checkpoint(options);
+        }
+        config
+    }
+
+    /// Makes checkpoints so, now and after each restart.
+    pub(crate) fn set_checkpoint_options(&self, options: CheckpointOptions) {
+        // No restart comes between the two.
+        let current = self.current.read();
+        *self.checkpoint.lock() = Some(options);
+        current.set_checkpoint_options(options);
+    }
+
     /// Makes a definition, now and after each restart. No restart comes between the two.
     pub(crate) fn define(&self, definition: Definition) -> Result<()> {
         let current = self.current.read();
+        current.check_writable()?;
         definition.clone().make(&current)?;
         self.definitions.lock().push(definition);
         Ok(())
@@ -211,6 +245,7 @@ impl Supervised {
     /// Drops a relation, now and for each restart.
     pub(crate) fn drop_relation(&self, id: RelationId) -> Result<()> {
         let current = self.current.read();
+        current.check_writable()?;
         current.drop_relation(id)?;
         self.definitions.lock().retain(|definition| definition.id() != id);
         self.failed.lock().remove(&id);
@@ -262,9 +297,15 @@ impl Supervised {
             return Err(EngineError::ShuttingDown);
         }
         let (epoch, log_position) = current.abort();
-        let durable = Durable::load(Arc::clone(backend))?;
+        let history = Arc::clone(&self.history);
+        history.abort("the dataflow was started again");
+        let durable = Durable::load(Arc::clone(backend), history)?;
         let durable = durable.supervised(generation, failures.clone()).behind(epoch, log_position);
-        let inner = Inner::open(config.clone(), durable)?;
+        let mut config = config.clone();
+        if let Some(options) = *self.checkpoint.lock() {
+            config.set_checkpoint(options);
+        }
+        let inner = Inner::open(config, durable)?;
         if let Err(error) = self.remake(&inner) {
             inner.abort();
             return Err(error);

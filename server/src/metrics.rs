@@ -29,6 +29,12 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
 const BUILD_INFO: Metric = gauge("millstream_build_info", "Always 1; the version is a label.");
 const UPTIME: Metric = gauge("millstream_uptime_seconds", "Time since the server was started.");
 const EPOCH: Metric = gauge("millstream_epoch", "Newest epoch that can be read.");
+const WRITABLE: Metric =
+    gauge("millstream_writable", "1 if the directory of the database can be written, 0 if not.");
+const CHECKPOINTS: Metric = counter(
+    "millstream_checkpoints_total",
+    "Checkpoints since the start, by the label `status`: completed, or failed.",
+);
 const ERRORS: Metric =
     counter("millstream_row_errors_total", "Rows that could not be decoded or computed.");
 const CONNECTIONS: Metric = gauge("millstream_connections", "Postgres clients connected now.");
@@ -69,6 +75,8 @@ pub const METRICS: &[Metric] = &[
     BUILD_INFO,
     UPTIME,
     EPOCH,
+    WRITABLE,
+    CHECKPOINTS,
     ERRORS,
     CONNECTIONS,
     CONNECTIONS_TOTAL,
@@ -146,6 +154,12 @@ pub(crate) fn render(engine: &Engine, counters: &Counters, uptime: f64) -> Strin
     page.sample(BUILD_INFO, &[("version", version)], 1);
     page.one(UPTIME, uptime);
     page.one(EPOCH, engine.readable_epoch().0);
+    page.one(WRITABLE, u8::from(engine.write_failure().is_none()));
+    page.head(CHECKPOINTS);
+    let (completed, failed) = engine.checkpoint_counts();
+    for (status, count) in [("completed", completed), ("failed", failed)] {
+        page.sample(CHECKPOINTS, &[("status", status)], count);
+    }
     page.one(ERRORS, engine.errors().total());
     page.one(CONNECTIONS, counters.connected());
     for (metric, value) in [

@@ -56,7 +56,7 @@ pub(crate) async fn run(
         Command::Flush => transaction::flush(session).await,
         Command::Checkpoint => transaction::checkpoint(session).await,
         Command::Resume { kind, name } => resume::run(session, *kind, name, run).await,
-        Command::AlterSystem { parallelism } => alter_system::run(session, *parallelism).await,
+        Command::AlterSystem(set) => alter_system::run(session, set).await,
         Command::Savepoint(command) => savepoint::run(session, command).await,
         Command::Reset(name) => set::reset(session, name.as_deref()),
         Command::Set(set) => set::set(session, set),

@@ -46,17 +46,17 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(database: &Arc<Inner>) -> Self {
         let config = database.config();
-        let mut coordinator =
-            Coordinator::new(config.barrier_interval_ms, config.checkpoint_interval_ms);
+        let mut coordinator = Coordinator::new(config.barrier_interval_ms, config.checkpoint());
         if database.is_durable() {
             coordinator = coordinator.durable(*database.published.read());
         }
+        let durable = database.durable.as_ref();
         Self {
             database: Arc::downgrade(database),
             coordinator,
             clock: Clock::Real(Instant::now()),
             committables: Vec::new(),
-            checkpoints: database.is_durable().then(Checkpoints::default),
+            checkpoints: durable.map(|durable| Checkpoints::new(durable.history())),
         }
     }
 
@@ -123,6 +123,8 @@ impl Driver {
                     self.failed(database, job, &error);
                 }
             }
+            Event::CheckpointGivenUp => self.handle(database, Input::GivenUp),
+            Event::Options(options) => self.handle(database, Input::Options(options)),
             Event::Hydrated { job, epoch } => {
                 self.handle(database, Input::Hydrated { job, epoch });
             }
@@ -143,13 +145,30 @@ impl Driver {
     fn perform(&mut self, database: &Arc<Inner>, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Inject { epoch, kind } => {
-                    if let Err(error) = self.inject(database, Barrier::new(epoch, kind), vec![]) {
+                Action::Inject { epoch, kind, runs_ahead } => {
+                    let barrier = Barrier { runs_ahead, ..Barrier::new(epoch, kind) };
+                    if let Err(error) = self.inject(database, barrier, vec![]) {
                         tracing::error!(%error, "the epoch could not be cut");
                     }
                 }
                 Action::Publish { epoch, ready } => self.publish(database, epoch, &ready),
+                Action::GiveUp { epoch } => self.give_up(database, epoch),
             }
+        }
+    }
+
+    /// A checkpoint takes too long. If it is being written, its writer decides.
+    fn give_up(&mut self, database: &Arc<Inner>, epoch: Epoch) {
+        let (Some(checkpoints), Some(durable)) = (&mut self.checkpoints, &database.durable) else {
+            return;
+        };
+        let timeout_ms = self.coordinator.options().timeout_ms;
+        let reason = format!("its barrier had not passed everything after {timeout_ms} ms");
+        tracing::warn!(%epoch, timeout_ms, "a checkpoint takes too long and is given up");
+        if checkpoints.give_up(epoch, &reason) {
+            self.handle(database, Input::GivenUp);
+        } else {
+            durable.give_up(epoch);
         }
     }
 
@@ -184,7 +203,7 @@ impl Driver {
 
     fn change(&mut self, database: &Arc<Inner>, change: Change) -> Result<Epoch> {
         let mut actions = self.coordinator.handle(self.now(), Input::Change).into_iter();
-        let Some(Action::Inject { epoch, kind }) = actions.next() else {
+        let Some(Action::Inject { epoch, kind, .. }) = actions.next() else {
             return Err(EngineError::internal("a change is injected at once"));
         };
         let Change { topology, add } = change;
@@ -195,7 +214,7 @@ impl Driver {
                 checkpoints.forget(job);
             }
         }
-        let barrier = Barrier { epoch, kind, change: Some(Arc::new(topology)) };
+        let barrier = Barrier { change: Some(Arc::new(topology)), ..Barrier::new(epoch, kind) };
         self.inject(database, barrier, add)?;
         self.perform(database, actions.collect());
         for (job, roots, scans) in shapes {

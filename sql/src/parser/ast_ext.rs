@@ -35,8 +35,8 @@ pub(crate) enum Command {
     Savepoint(SavepointCommand),
     /// ALTER MATERIALIZED VIEW name RESUME, and the like for sources and sinks.
     Resume { kind: RelationKind, name: ObjectName },
-    /// ALTER SYSTEM SET parallelism.
-    AlterSystem { parallelism: u32 },
+    /// ALTER SYSTEM SET.
+    AlterSystem(SetVariable),
     /// RESET name or RESET ALL (`None`).
     Reset(Option<String>),
     /// SET name = value; `None` is DEFAULT.
@@ -293,7 +293,7 @@ impl Command {
             Self::Resume { kind: RelationKind::MaterializedView, .. } => "ALTER MATERIALIZED VIEW",
             Self::Resume { kind: RelationKind::Sink, .. } => "ALTER SINK",
             Self::Resume { .. } => "ALTER SOURCE",
-            Self::AlterSystem { .. } => "ALTER SYSTEM",
+            Self::AlterSystem(_) => "ALTER SYSTEM",
             Self::Reset(_) => "RESET",
             Self::Set(_) => "SET",
             Self::Fetch(fetch) if fetch.moves => "MOVE",

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::super::layout::{BlockRecord, TableKey, TaskRecord};
 use super::super::log::Log;
 use super::super::redeal::{Deal, Dealt};
@@ -49,7 +51,7 @@ impl Fixture {
         let shared: Arc<dyn StateBackend> = Arc::clone(&backend) as _;
         let log = Log::new(Arc::clone(&shared), 1);
         let saved = Saved::load(Arc::clone(&shared)).expect("an empty backend");
-        let writer = CheckpointWriter::new(shared, log, &saved);
+        let writer = CheckpointWriter::new(shared, log, Arc::default(), &saved);
         let schema = ChangeBatch::from_pretty("| k: i64 | v: i64\n").expect("a schema").schema();
         let columns = vec![Some(0), Some(1)];
         let placement = Placement::Input { input: 0, columns };
@@ -68,12 +70,20 @@ impl Fixture {
         let nodes = vec![NodeDelta { node: 3, tables, delta }];
         let (relation, fragment, task, contents) = (RELATION, 0, 0, vec![]);
         let errors = vec![];
-        let deltas = vec![TaskDelta { relation, fragment, task, nodes, contents, record, errors }];
+        let deltas = vec![TaskDelta {
+            relation,
+            fragment,
+            task,
+            nodes,
+            contents,
+            record,
+            align_us: 0,
+            errors,
+        }];
         let job = JobRecord { fingerprint: 1, tasks: vec![1] };
         Request {
+            id: self.epoch,
             epoch: Epoch(self.epoch),
-            started_us: 0,
-            barrier_us: 0,
             deltas,
             tables: vec![],
             complete: vec![(RELATION, job)],

@@ -1,6 +1,6 @@
 //! The schema `millstream`: what runs here, and what went wrong.
 
-use millstream_engine::{JobInfo, JobStatus};
+use millstream_engine::{CheckpointStatus, JobInfo, JobStatus};
 
 use super::build::cells;
 use super::{Column, Kind, Rows, SystemContext, SystemTable};
@@ -47,8 +47,11 @@ pub(super) static TABLES: &[SystemTable] = &[
         columns: &[
             Column("id", Kind::Int8),
             Column("epoch", Kind::Int8),
+            Column("status", Kind::Text),
+            Column("reason", Kind::Text),
             Column("started", Kind::Instant),
             Column("barrier_ms", Kind::Float8),
+            Column("align_ms", Kind::Float8),
             Column("encode_ms", Kind::Float8),
             Column("write_ms", Kind::Float8),
             Column("bytes_incremental", Kind::Int8),
@@ -56,6 +59,22 @@ pub(super) static TABLES: &[SystemTable] = &[
             Column("rows", Kind::Int8),
         ],
         rows: checkpoints,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "checkpoint_operators",
+        columns: &[
+            Column("checkpoint_id", Kind::Int8),
+            Column("job_id", Kind::Int8),
+            Column("job", Kind::Text),
+            Column("fragment", Kind::Int4),
+            Column("operator", Kind::Text),
+            Column("state_rows", Kind::Int8),
+            Column("state_bytes", Kind::Int8),
+            Column("rows_written", Kind::Int8),
+            Column("bytes_written", Kind::Int8),
+        ],
+        rows: checkpoint_operators,
     },
     SystemTable {
         schema: SCHEMA,
@@ -185,16 +204,41 @@ fn jobs(context: &SystemContext, rows: &mut Rows) -> Result<()> {
 fn checkpoints(context: &SystemContext, rows: &mut Rows) -> Result<()> {
     let milliseconds = |us: u64| std::time::Duration::from_micros(us).as_secs_f64() * 1e3;
     for checkpoint in context.engine.0.checkpoints() {
+        let (status, reason) = match checkpoint.status {
+            CheckpointStatus::InProgress => ("in_progress", None),
+            CheckpointStatus::Completed => ("completed", None),
+            CheckpointStatus::Failed(reason) => ("failed", Some(reason)),
+        };
         rows.push(cells![
             checkpoint.id,
             checkpoint.epoch.0,
+            status,
+            reason,
             checkpoint.started_us,
             milliseconds(checkpoint.barrier_us),
+            milliseconds(checkpoint.align_us),
             milliseconds(checkpoint.encode_us),
             milliseconds(checkpoint.write_us),
             checkpoint.bytes_incremental,
             checkpoint.bytes_full,
             checkpoint.rows,
+        ]);
+    }
+    Ok(())
+}
+
+fn checkpoint_operators(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for state in context.engine.0.checkpoint_operators() {
+        rows.push(cells![
+            state.checkpoint,
+            state.relation.0,
+            state.name,
+            state.fragment,
+            state.operator,
+            state.state_rows,
+            state.state_bytes,
+            state.rows_written,
+            state.bytes_written,
         ]);
     }
     Ok(())
@@ -264,7 +308,7 @@ fn dependencies(context: &SystemContext, rows: &mut Rows) -> Result<()> {
 }
 
 fn settings(context: &SystemContext, rows: &mut Rows) -> Result<()> {
-    for (name, value, description) in context.settings.all() {
+    for (name, value, description) in context.all_settings() {
         rows.push(cells![name, value, description]);
     }
     Ok(())
