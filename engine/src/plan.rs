@@ -28,7 +28,9 @@ pub use kept::{Fate, OperatorFate};
 pub type Expr = Arc<dyn PhysicalExpr>;
 
 /// Identifies a table, source, view or sink of one database, for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct RelationId(pub u64);
 
 impl fmt::Display for RelationId {

@@ -153,7 +153,7 @@ impl Writer {
                     _ => format!(
                         "INSERT INTO item VALUES ({next}, {}, {}, 'n{}')",
                         next % 6,
-                        if next % 7 == 0 {
+                        if next.is_multiple_of(7) {
                             "NULL".to_string()
                         } else {
                             (next * 31 % 50).to_string()

@@ -12,7 +12,8 @@ use crate::plan::{Properties, RelationId};
 use crate::scheduler::{Run, Waker};
 use crate::sink::Sink;
 use crate::source::OffsetVersions;
-use crate::state::layout::JobRecord;
+use crate::state::history::OperatorState;
+use crate::state::layout::{CONTENTS, JobRecord};
 use crate::store::Versions;
 use crate::task::backfill::Progress;
 use crate::task::mailbox::Mailbox;
@@ -93,6 +94,16 @@ impl Relation {
     /// Wakers of the tasks that hold the relation's partitions.
     pub(crate) fn partition_wakers(&self) -> &[Waker] {
         &self.wakers[self.wakers.len().saturating_sub(self.partitions)..]
+    }
+
+    /// What an operator of its plan is called.
+    pub(crate) fn node_name(&self, state: &OperatorState) -> Option<String> {
+        if state.node == CONTENTS {
+            return Some("Materialize".to_string());
+        }
+        let mut tasks = self.metrics.iter();
+        let task = tasks.find(|task| task.fragment == usize::from(state.fragment))?;
+        task.nodes.get(usize::from(state.node)).map(|node| node.name.clone())
     }
 
     /// The stored versions of all partitions, if the relation is stored.

@@ -79,6 +79,7 @@ impl Inner {
             terminal: Terminal::Relation(Box::new(terminal)),
             metrics,
             durable,
+            may_run_ahead: false,
         });
         if let Some(record) = saved.and_then(|saved| place.record(&saved)) {
             task.resume(&record)?;
@@ -179,6 +180,7 @@ impl Inner {
                 terminal: Terminal::Relation(Box::new(terminal)),
                 metrics,
                 durable: self.is_durable().then(|| Handover::stateless(task, 0)),
+                may_run_ahead: false,
             });
             if let Some(mark) = mark {
                 task.leaves.iter_mut().for_each(|leaf| leaf.frontier = mark);

@@ -429,10 +429,43 @@ async fn checkpoints_are_listed() {
     run(&mut s, "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (1), (2)").await;
     assert_eq!(run(&mut s, "CHECKPOINT").await, "CHECKPOINT");
     let listed = run(&mut s, "SHOW CHECKPOINTS").await;
-    assert_eq!(listed.lines().last().unwrap().split('|').count(), 11, "{listed}");
+    assert_eq!(listed.lines().last().unwrap().split('|').count(), 14, "{listed}");
     let sane = "SELECT bool_and(barrier_ms >= 0 AND write_ms >= 0 AND bytes_full > 0), \
-                max(started) > '2024-01-01', max(id) >= 1 FROM millstream.checkpoints";
-    assert_eq!(run(&mut s, sane).await, "true|true|true");
+                max(started) > '2024-01-01', max(id) >= 1, bool_and(align_ms >= 0 AND align_ms <= barrier_ms), \
+                bool_and(reason IS NULL) FROM millstream.checkpoints WHERE status = 'completed'";
+    assert_eq!(run(&mut s, sane).await, "true|true|true|true|true");
+    // The table is part of the checkpoint with both of its rows.
+    let kept = "SELECT job, operator, state_rows, state_bytes > 0 \
+                FROM millstream.checkpoint_operators JOIN millstream.checkpoints ON id = checkpoint_id \
+                ORDER BY id DESC LIMIT 1";
+    assert_eq!(run(&mut s, kept).await, "t|Materialize|2|true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_the_engine_are_shown_and_altered() {
+    let world = World::default();
+    let mut s = world.open().await;
+    assert_eq!(run(&mut s, "SHOW checkpoint_timeout").await, "10min");
+    for (set, show, value) in [
+        ("checkpoint_interval = '250ms'", "checkpoint_interval", "250ms"),
+        ("checkpoint_min_pause TO 2000", "checkpoint_min_pause", "2s"),
+        ("checkpoint_timeout = '1h'", "checkpoint_timeout", "1h"),
+        ("checkpoint_mode = at_least_once", "CHECKPOINT_MODE", "at_least_once"),
+        ("checkpoint_mode = DEFAULT", "checkpoint_mode", "exactly_once"),
+    ] {
+        assert_eq!(run(&mut s, &format!("ALTER SYSTEM SET {set}")).await, "ALTER SYSTEM");
+        assert_eq!(run(&mut s, &format!("SHOW {show}")).await, value);
+    }
+    let listed = "SELECT setting FROM millstream.settings WHERE name = 'checkpoint_interval'";
+    assert_eq!(run(&mut s, listed).await, "250ms");
+    for (wrong, sqlstate) in [
+        ("SET checkpoint_interval = 3", "55P02"),
+        ("ALTER SYSTEM SET checkpoint_interval = 0", "22023"),
+        ("ALTER SYSTEM SET checkpoint_mode = thrice", "22023"),
+    ] {
+        let answer = run(&mut s, wrong).await;
+        assert!(answer.starts_with(sqlstate), "{wrong}: {answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
