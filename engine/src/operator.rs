@@ -80,13 +80,6 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// The column of a table, a timestamp, that says how long its rows are needed: the store may drop a row, unless NULL
-    /// stands there, once the input watermark is not before it. Rows that it still has may come back.
-    fn closing_column(&self, table: usize) -> Option<usize> {
-        let _ = table;
-        None
-    }
-
     /// Rows and bytes held as state, for metrics and `SHOW JOBS`.
     fn state_size(&self) -> StateSize {
         StateSize::default()

@@ -18,6 +18,7 @@ use crate::error::Result;
 mod construct;
 mod display;
 pub(crate) mod fragment;
+mod state_ttl;
 
 pub use fragment::{Distribution, Fragment, FragmentId, FragmentInput, FragmentPlan};
 
@@ -47,6 +48,8 @@ pub struct StreamPlan {
     pub schema: SchemaRef,
     /// What is known of the output.
     pub properties: Properties,
+    /// State that nothing has touched for so long, in milliseconds, is dropped with what follows from it.
+    pub state_ttl_ms: Option<u64>,
 }
 
 /// What is known of a stream.

@@ -146,6 +146,11 @@ impl Groups {
         dirty
     }
 
+    /// Whether the group's result is in the output.
+    pub(super) fn is_shown(&self, id: u32) -> bool {
+        self.state[id as usize].is_shown
+    }
+
     /// Whether the last checkpoint has this group.
     pub(super) fn is_stored(&self, id: u32) -> bool {
         self.state[id as usize].is_stored
