@@ -5,6 +5,7 @@
 //!   No data, no epoch.
 //! - While a job reads existing contents, barriers go at a steady pace: it reports its progress at them.
 //! - At most one barrier is on its way, two when somebody waits: under load epochs grow instead of piling up.
+//! - Jobs that drop state by time get a barrier in each of their steps, data or not.
 //! - An epoch is readable when every active job has acknowledged it. A job that is still reading existing contents is not
 //!   active: it holds up nobody. It becomes active, and readable, when it has acknowledged an epoch after
 //!   its last scan ended, and has caught up with what is readable.
@@ -72,6 +73,8 @@ struct JobState {
     /// The epoch by which all scans had ended.
     hydrated: Epoch,
     active: bool,
+    /// How often time must come to it.
+    step_ms: Option<Millis>,
 }
 
 impl JobState {
@@ -170,8 +173,16 @@ impl Coordinator {
             scans_left: scans,
             hydrated: self.injected,
             active: false,
+            step_ms: None,
         };
         self.jobs.insert(job, state);
+    }
+
+    /// A barrier must come to the job so often.
+    pub(crate) fn set_step(&mut self, job: RelationId, step_ms: Option<Millis>) {
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.step_ms = step_ms;
+        }
     }
 
     /// A job that is no longer waited for; call [`Coordinator::settle`] after the last one.
@@ -267,7 +278,12 @@ impl Coordinator {
         let data = self.dirty && ((drained && waited >= SPACING_MS) || waited >= self.interval_ms);
         let commit = self.uncommitted && self.checkpoint_due(now);
         let hydrate = self.is_hydrating() && waited >= HYDRATION_MS;
-        (data || commit || hydrate) && self.in_flight() == 0
+        let step = self.step_ms().is_some_and(|step| waited >= step);
+        (data || commit || hydrate || step) && self.in_flight() == 0
+    }
+
+    fn step_ms(&self) -> Option<Millis> {
+        self.jobs.values().filter_map(|job| job.step_ms).min()
     }
 
     fn checkpoint_due(&self, now: Millis) -> bool {
@@ -297,7 +313,8 @@ impl Coordinator {
             self.timed = self.durable.then_some(self.injected);
             BarrierKind::Checkpoint
         } else {
-            self.uncommitted |= self.dirty;
+            // What time does is a change as well.
+            self.uncommitted |= self.dirty || self.step_ms().is_some();
             BarrierKind::Plain
         };
         (self.dirty, self.urgent) = (false, false);

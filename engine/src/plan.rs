@@ -20,6 +20,7 @@ mod display;
 pub(crate) mod fragment;
 pub(crate) mod kept;
 mod signature;
+mod state_ttl;
 
 pub use fragment::{Distribution, Fragment, FragmentId, FragmentInput, FragmentPlan};
 pub use kept::{Fate, OperatorFate};
@@ -50,6 +51,8 @@ pub struct StreamPlan {
     pub schema: SchemaRef,
     /// What is known of the output.
     pub properties: Properties,
+    /// State that nothing has touched for so long, in milliseconds, is dropped with what follows from it.
+    pub state_ttl_ms: Option<u64>,
 }
 
 /// What is known of a stream.

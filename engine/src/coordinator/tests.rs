@@ -206,3 +206,16 @@ fn an_epoch_that_tasks_may_run_ahead_of_is_readable_with_the_next_one() {
     // Definitions change at barriers that everything waits for.
     assert_eq!(c.handle(300, Input::Change), checkpoint(3, false));
 }
+
+#[test]
+fn time_comes_to_jobs_that_need_it_without_data() {
+    let mut c = coordinator();
+    c.add(VIEW, 1, 0);
+    c.settle();
+    c.set_step(VIEW, Some(500));
+    assert_eq!(c.handle(499, Input::Tick { drained: true }), []);
+    assert_eq!(c.handle(500, Input::Tick { drained: true }), inject(1));
+    assert_eq!(c.handle(5000, Input::Tick { drained: true }), [], "one is on its way");
+    assert_eq!(c.handle(5001, ack(VIEW, 0, 1)), publish(1, &[]));
+    assert_eq!(c.handle(5002, Input::Tick { drained: true }), inject(2));
+}

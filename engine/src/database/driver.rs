@@ -167,7 +167,8 @@ impl Driver {
         for action in actions {
             match action {
                 Action::Inject { epoch, kind, runs_ahead } => {
-                    let barrier = Barrier { runs_ahead, ..Barrier::new(epoch, kind) };
+                    let barrier =
+                        Barrier { runs_ahead, time_ms: self.now(), ..Barrier::new(epoch, kind) };
                     if let Err(error) = self.inject(database, barrier, vec![]) {
                         tracing::error!(%error, "the epoch could not be cut");
                     }
@@ -231,18 +232,24 @@ impl Driver {
         };
         let Change { topology, add, take_over } = change;
         self.take_overs.extend(take_over.map(|take_over| (epoch, take_over)));
-        let shapes: Vec<_> = add.iter().map(|job| (job.id, job.roots, job.scans)).collect();
+        let shapes: Vec<_> =
+            add.iter().map(|job| (job.id, job.roots, job.scans, job.step_ms)).collect();
         for &job in &topology.stop {
             self.coordinator.remove(job);
             if let Some(checkpoints) = &mut self.checkpoints {
                 checkpoints.forget(job);
             }
         }
-        let barrier = Barrier { change: Some(Arc::new(topology)), ..Barrier::new(epoch, kind) };
+        let barrier = Barrier {
+            time_ms: self.now(),
+            change: Some(Arc::new(topology)),
+            ..Barrier::new(epoch, kind)
+        };
         self.inject(database, barrier, add)?;
         self.perform(database, actions.collect());
-        for (job, roots, scans) in shapes {
+        for (job, roots, scans, step_ms) in shapes {
             self.coordinator.add(job, roots, scans);
+            self.coordinator.set_step(job, step_ms);
         }
         let actions = self.coordinator.settle();
         self.perform(database, actions);

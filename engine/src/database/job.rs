@@ -31,6 +31,8 @@ pub(crate) struct NewJob {
     /// Of tasks without upstream.
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
     pub(crate) table: Option<TableState>,
+    /// How often time must come to it, if it drops state by time.
+    pub(crate) step_ms: Option<u64>,
 }
 
 /// The kinds of relations and what only they have.

@@ -14,6 +14,7 @@ use crate::exchange::{Edge, Routing};
 use crate::key::KeyEncoder;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::{Context, Operator};
+use crate::operators::expiry::step_ms;
 use crate::plan::fragment::{Child, Parallelism};
 use crate::plan::kept::Kept;
 use crate::plan::{Distribution, Fragment, FragmentInput, FragmentPlan, RelationId, StreamPlan};
@@ -157,6 +158,7 @@ impl Inner {
                 tasks: Vec::new(),
                 mailboxes: Vec::new(),
                 table: None,
+                step_ms: plan.state_ttl().map(step_ms),
             },
         };
         launch.run(&fragments, &registry, &mut relation, sink.as_deref())?;

@@ -63,7 +63,7 @@ pub(super) fn parse_alter(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed
                 return Err(super::columns::unsupported(&format!("{what} other than RESUME")));
             }
             let has_columns = parser.peek_token_ref().token == Token::LParen;
-            if !has_columns && word_at(parser, 0) != "AS" {
+            if !has_columns && !["AS", "WITH"].contains(&word_at(parser, 0).as_str()) {
                 let what = format!("{what} other than RESUME and AS");
                 return Err(super::columns::unsupported(&what));
             }

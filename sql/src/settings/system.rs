@@ -109,6 +109,22 @@ pub fn duration_ms(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
+/// Milliseconds of a time in words, as `1 hour`.
+pub(crate) fn duration_of_words_ms(text: &str) -> Option<u64> {
+    let lower = text.trim().to_lowercase();
+    let (number, unit) = lower.split_once(' ')?;
+    let factor = match unit.trim().trim_end_matches('s') {
+        "millisecond" => 1,
+        "second" | "sec" => 1000,
+        "minute" | "min" => 60_000,
+        "hour" => 3_600_000,
+        "day" => 86_400_000,
+        "week" => 604_800_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
 /// A time in the largest unit that is whole.
 pub(crate) fn duration_text(ms: u64) -> String {
     let fits = |(_, factor): &&(&str, u64)| ms.is_multiple_of(*factor);
@@ -134,6 +150,14 @@ mod tests {
         ] {
             assert_eq!(duration_ms(text), Some(ms), "{text}");
             assert_eq!(duration_text(ms), back);
+        }
+        for (words, ms) in
+            [("1 hour", 3_600_000), ("30 Minutes", 1_800_000), ("2 weeks", 1_209_600_000)]
+        {
+            assert_eq!(duration_of_words_ms(words), Some(ms), "{words}");
+        }
+        for wrong in ["hour", "1 month", "-1 hour", "1 hour 5 minutes"] {
+            assert_eq!(duration_of_words_ms(wrong), None, "{wrong}");
         }
         for wrong in ["", "s", "1 week", "-5s", "1.5s", "99999999999999999999d"] {
             assert_eq!(duration_ms(wrong), None, "{wrong}");

@@ -101,6 +101,7 @@ impl Inner {
             tasks: vec![(waker, Box::new(task))],
             mailboxes: vec![mailbox],
             table: Some(table),
+            step_ms: None,
         };
         Ok((relation, job))
     }
@@ -189,7 +190,7 @@ impl Inner {
         }
         let roots = tasks.len();
         relation.wakers = wakers;
-        Ok(NewJob { id, roots, scans: 0, tasks, mailboxes, table: None })
+        Ok(NewJob { id, roots, scans: 0, tasks, mailboxes, table: None, step_ms: None })
     }
 
     /// The sources of a plan that do not run yet, with their splits for each task.

@@ -491,3 +491,81 @@ async fn an_unfinished_create_leaves_no_definition() {
     let ids: Vec<RelationId> = saved.relations.keys().copied().collect();
     assert_eq!(ids, [RelationId(1)]);
 }
+
+/// Runs a query until it gives this.
+async fn becomes(s: &mut Session, sql: &str, wanted: &str) {
+    let mut seen = String::new();
+    for _ in 0..400 {
+        seen = run(s, sql).await;
+        if seen == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    panic!("{sql}: {seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_that_nothing_touches_is_dropped() {
+    let world = World::default();
+    let mut s = world.open().await;
+    let setup = "CREATE TABLE t (k INT, v INT); CREATE TABLE u (k INT, w INT);
+         CREATE MATERIALIZED VIEW sums WITH (state_ttl = '800ms') AS
+             SELECT k, count(*) AS n, sum(v) AS total FROM t GROUP BY k;
+         CREATE MATERIALIZED VIEW pairs WITH (state_ttl = '800ms') AS
+             SELECT t.k, v, w FROM t JOIN u ON t.k = u.k;
+         CREATE MATERIALIZED VIEW forever AS SELECT k, count(*) AS n FROM t GROUP BY k";
+    run(&mut s, setup).await;
+    run(&mut s, "INSERT INTO t VALUES (1, 10), (1, 20), (2, 5); INSERT INTO u VALUES (1, 7)").await;
+    assert_eq!(run(&mut s, "SELECT * FROM sums ORDER BY k").await, "1|2|30\n2|1|5");
+    assert_eq!(run(&mut s, "SELECT * FROM pairs ORDER BY v").await, "1|10|7\n1|20|7");
+    // Time passes without any data.
+    becomes(&mut s, "SELECT count(*) FROM sums", "0").await;
+    becomes(&mut s, "SELECT count(*) FROM pairs", "0").await;
+    assert_eq!(run(&mut s, "SELECT * FROM forever ORDER BY k").await, "1|2\n2|1");
+    run(&mut s, "INSERT INTO t VALUES (1, 1)").await;
+    assert_eq!(run(&mut s, "SELECT * FROM sums").await, "1|1|1");
+    // A key that is touched again and again keeps all it has; the other goes.
+    run(&mut s, "INSERT INTO t VALUES (3, 1)").await;
+    for _ in 0..20 {
+        run(&mut s, "INSERT INTO t VALUES (1, 1)").await;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(run(&mut s, "SELECT k, n FROM sums").await, "1|21");
+    run(&mut s, "CHECKPOINT").await;
+    stop(s).await;
+    let mut s = world.open().await;
+    assert_eq!(run(&mut s, "SELECT k, n FROM sums").await, "1|21");
+    becomes(&mut s, "SELECT count(*) FROM sums", "0").await;
+    run(&mut s, "CHECKPOINT").await;
+    stop(s).await;
+    // What was dropped does not come back: the new group is the only one.
+    let mut s = world.open().await;
+    run(&mut s, "INSERT INTO t VALUES (9, 9)").await;
+    assert_eq!(run(&mut s, "SELECT * FROM sums").await, "9|1|9");
+    let held = "SELECT sum(state_rows)::INT FROM millstream.operators
+        WHERE job = 'sums' AND operator LIKE 'Aggregate%'";
+    assert_eq!(run(&mut s, held).await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_drop_state_is_refused() {
+    let world = World::default();
+    let mut s = world.open().await;
+    run(&mut s, "CREATE TABLE t (k INT, v INT)").await;
+    for (option, query, sqlstate) in [
+        ("state_ttl = 'soon'", "SELECT k FROM t", "22023"),
+        ("state_ttl = 0", "SELECT k FROM t", "22023"),
+        ("state_time = '1h'", "SELECT k FROM t", "0A000"),
+        ("state_ttl = '1h'", "SELECT k, min(v) FROM t GROUP BY k", "0A000"),
+        ("state_ttl = '1h'", "SELECT k FROM t EXCEPT SELECT v FROM t", "0A000"),
+    ] {
+        let sql = format!("CREATE MATERIALIZED VIEW m WITH ({option}) AS {query}");
+        let answer = run(&mut s, &sql).await;
+        assert!(answer.starts_with(sqlstate), "{sql}: {answer}");
+    }
+    let plain = "CREATE VIEW m WITH (state_ttl = '1h') AS SELECT k FROM t";
+    assert!(run(&mut s, plain).await.starts_with("0A000"));
+    let good = "CREATE MATERIALIZED VIEW m WITH (state_ttl = '1 hour') AS SELECT DISTINCT k FROM t";
+    assert_eq!(run(&mut s, good).await, "CREATE MATERIALIZED VIEW");
+}
