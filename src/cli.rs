@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+mod checkpoint_flags;
 mod config;
 mod demo;
 mod diagnostics;

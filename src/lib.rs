@@ -48,7 +48,8 @@ pub use subscription::{Changes, Subscription};
 pub use arrow;
 pub use millstream_connectors::{Connector, parse_options};
 pub use millstream_engine::{
-    ChangeBatch, EngineConfig, EngineError, Epoch, JobInfo, JobStatus, Options, RowError,
+    ChangeBatch, CheckpointInfo, CheckpointMode, CheckpointStatus, EngineConfig, EngineError,
+    Epoch, JobInfo, JobStatus, Options, RowError,
 };
 pub use millstream_engine::{sink, source};
 pub use millstream_server::{Server, ServerConfig, ServerError};

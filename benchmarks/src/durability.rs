@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use clap::Args;
-use millstream::Database;
+use millstream::{CheckpointInfo, CheckpointStatus, Database};
 
 use crate::data;
 use crate::nexmark::{self, System};
@@ -122,11 +122,12 @@ async fn recovery(options: &Options, keys: u64) -> Result<()> {
         database.append("t", keys_batch(from, to, 1)?).await?;
     }
     database.execute("CHECKPOINT").await?;
-    let before = database.engine().checkpoints().last().cloned().context("a checkpoint")?;
+    let before = last_completed(&database).context("a checkpoint")?;
     let touched = keys / 100;
     database.append("t", keys_batch(0, touched, 2)?).await?;
     database.execute("CHECKPOINT").await?;
-    let all = database.engine().checkpoints();
+    let mut all = database.engine().checkpoints();
+    all.retain(|info| info.status == CheckpointStatus::Completed);
     let after = all.iter().filter(|info| info.id > before.id);
     let incremental: u64 = after.map(|info| info.bytes_incremental).sum();
     let full = all.last().map_or(0, |info| info.bytes_full);
@@ -200,4 +201,9 @@ async fn writes(options: &Options) -> Result<()> {
     println!("durable batches of 10,000 rows: {rate:.0} rows/s");
     database.close().await?;
     Ok(())
+}
+
+fn last_completed(database: &Database) -> Option<CheckpointInfo> {
+    let all = database.engine().checkpoints().into_iter().rev();
+    all.into_iter().find(|info| info.status == CheckpointStatus::Completed)
 }

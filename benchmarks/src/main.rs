@@ -14,6 +14,7 @@ mod freshness;
 mod measure;
 mod nexmark;
 mod report;
+mod soak;
 
 #[derive(Parser)]
 #[command(about = "Benchmarks of Millstream")]
@@ -33,6 +34,8 @@ enum Command {
     Freshness(freshness::Options),
     /// What durability costs and gives.
     Durability(durability::Options),
+    /// Updates, state that is dropped, windows and checkpoints for a long time: memory and disk must level off.
+    Soak(soak::Options),
     /// Makes the input files alone.
     Generate {
         /// Events in all: 2% persons, 6% auctions, 92% bids.
@@ -51,6 +54,7 @@ fn main() -> Result<()> {
         Command::Child(child) => runtime.block_on(nexmark::child(&child)),
         Command::Freshness(options) => runtime.block_on(freshness::run(&options)),
         Command::Durability(options) => runtime.block_on(durability::run(&options)),
+        Command::Soak(options) => runtime.block_on(soak::run(&options)),
         Command::Generate { events, data } => data::generate(&data, events).map(|_| ()),
     }
 }

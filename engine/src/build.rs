@@ -12,7 +12,7 @@ use crate::plan::{PlanNode, StreamPlan};
 
 /// The operator of one partition of a node.
 pub(crate) fn build_operator(plan: &StreamPlan) -> Result<Box<dyn Operator>> {
-    let output = &plan.schema;
+    let (output, ttl) = (&plan.schema, plan.state_ttl_ms);
     let input = |index: usize| {
         let input = plan.inputs.get(index);
         input.ok_or_else(|| EngineError::internal("a node without input"))
@@ -25,17 +25,17 @@ pub(crate) fn build_operator(plan: &StreamPlan) -> Result<Box<dyn Operator>> {
             let appends = input.properties.append_only;
             // A global aggregate lives in one task, and has a row even over no input.
             let initial = node.group.is_empty();
-            aggregate::build(node, &input.schema, output, appends, initial)
+            aggregate::build(node, &input.schema, output, appends, initial, ttl)
         }
         PlanNode::Join(node) => {
             let (left, right) = (input(0)?, input(1)?);
             let (l, r) = (left.properties.append_only, right.properties.append_only);
-            join::build(node, &left.schema, &right.schema, output, l, r)
+            join::build(node, &left.schema, &right.schema, output, l, r, ttl)
         }
         PlanNode::SetOperation(node) => set_operation::build(node, output),
         PlanNode::TopN(node) => {
             let input = input(0)?;
-            top_n::build(node, &input.schema, output, input.properties.append_only)
+            top_n::build(node, &input.schema, output, input.properties.append_only, ttl)
         }
         PlanNode::SessionWindow(node) => {
             let input = input(0)?;

@@ -5,12 +5,17 @@
 //!   No data, no epoch.
 //! - While a job reads existing contents, barriers go at a steady pace: it reports its progress at them.
 //! - At most one barrier is on its way, two when somebody waits: under load epochs grow instead of piling up.
+//! - Jobs that drop state by time get a barrier in each of their steps, data or not.
 //! - An epoch is readable when every active job has acknowledged it. A job that is still reading existing contents is not
 //!   active: it holds up nobody. It becomes active, and readable, when it has acknowledged an epoch after
 //!   its last scan ended, and has caught up with what is readable.
+//! - A checkpoint takes its timeout at most, then it is given up; behind its end there is the minimum pause.
+//! - In the mode `at_least_once` tasks may run ahead of a checkpoint barrier. Then its epoch is no moment of all relations: it
+//!   is not made readable by itself, but together with the next one, whose barrier follows at once and is aligned.
 
 use std::collections::BTreeMap;
 
+use crate::engine::{CheckpointMode, CheckpointOptions};
 use crate::message::BarrierKind;
 use crate::plan::RelationId;
 use crate::time::Epoch;
@@ -43,15 +48,21 @@ pub(crate) enum Input {
     Hydrated { job: RelationId, epoch: Epoch },
     /// The checkpoint on its way is durable, or the database has recovered: there may be another.
     Durable,
+    /// The checkpoint on its way has been given up: what it was to contain goes with the next one.
+    GivenUp,
+    /// From now on.
+    Options(CheckpointOptions),
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Send this barrier into all roots.
-    Inject { epoch: Epoch, kind: BarrierKind },
+    Inject { epoch: Epoch, kind: BarrierKind, runs_ahead: bool },
     /// This epoch is readable; these jobs are from now on.
     Publish { epoch: Epoch, ready: Vec<RelationId> },
+    /// The checkpoint of this epoch takes too long.
+    GiveUp { epoch: Epoch },
 }
 
 #[derive(Debug)]
@@ -62,6 +73,8 @@ struct JobState {
     /// The epoch by which all scans had ended.
     hydrated: Epoch,
     active: bool,
+    /// How often time must come to it.
+    step_ms: Option<Millis>,
 }
 
 impl JobState {
@@ -74,7 +87,7 @@ impl JobState {
 #[derive(Debug)]
 pub(crate) struct Coordinator {
     interval_ms: u64,
-    checkpoint_ms: u64,
+    options: CheckpointOptions,
     injected: Epoch,
     published: Epoch,
     last_injection: Millis,
@@ -87,14 +100,20 @@ pub(crate) struct Coordinator {
     /// Checkpoints are written: no barrier for the next one while one is on its way.
     durable: bool,
     checkpointing: bool,
+    /// The checkpoint on its way, while its time runs.
+    timed: Option<Epoch>,
+    /// When the last checkpoint ended.
+    checkpoint_end: Millis,
+    /// The newest epoch whose barrier tasks may run ahead of.
+    ran_ahead: Option<Epoch>,
     jobs: BTreeMap<RelationId, JobState>,
 }
 
 impl Coordinator {
-    pub(crate) fn new(interval_ms: u64, checkpoint_ms: u64) -> Self {
+    pub(crate) fn new(interval_ms: u64, options: CheckpointOptions) -> Self {
         Self {
             interval_ms,
-            checkpoint_ms,
+            options,
             injected: Epoch(0),
             published: Epoch(0),
             last_injection: 0,
@@ -105,6 +124,9 @@ impl Coordinator {
             uncommitted: false,
             durable: false,
             checkpointing: false,
+            timed: None,
+            checkpoint_end: 0,
+            ran_ahead: None,
             jobs: BTreeMap::new(),
         }
     }
@@ -123,6 +145,11 @@ impl Coordinator {
         complete.map(|(&id, _)| id).collect()
     }
 
+    /// How checkpoints are made.
+    pub(crate) fn options(&self) -> CheckpointOptions {
+        self.options
+    }
+
     /// Whether the job is known.
     pub(crate) fn knows(&self, job: RelationId) -> bool {
         self.jobs.contains_key(&job)
@@ -134,7 +161,7 @@ impl Coordinator {
         !self.checkpointing
     }
 
-    /// The checkpoint on its way is durable, and something else follows at once.
+    /// The checkpoint on its way has ended, and something else follows at once.
     pub(crate) fn end_checkpoint(&mut self) {
         self.checkpointing = false;
     }
@@ -146,8 +173,16 @@ impl Coordinator {
             scans_left: scans,
             hydrated: self.injected,
             active: false,
+            step_ms: None,
         };
         self.jobs.insert(job, state);
+    }
+
+    /// A barrier must come to the job so often.
+    pub(crate) fn set_step(&mut self, job: RelationId, step_ms: Option<Millis>) {
+        if let Some(job) = self.jobs.get_mut(&job) {
+            job.step_ms = step_ms;
+        }
     }
 
     /// A job that is no longer waited for; call [`Coordinator::settle`] after the last one.
@@ -162,7 +197,13 @@ impl Coordinator {
 
     /// Whether anything waits for time to pass.
     pub(crate) fn wants_ticks(&self) -> bool {
-        self.dirty || self.urgent || self.checkpoint || self.uncommitted || self.is_hydrating()
+        self.dirty
+            || self.urgent
+            || self.checkpoint
+            || self.uncommitted
+            || self.is_hydrating()
+            || self.timed.is_some()
+            || self.ran_ahead == Some(self.injected)
     }
 
     fn is_hydrating(&self) -> bool {
@@ -170,6 +211,19 @@ impl Coordinator {
     }
 
     pub(crate) fn handle(&mut self, now: Millis, input: Input) -> Vec<Action> {
+        let mut actions = self.take(now, input);
+        actions.extend(self.overdue(now));
+        actions
+    }
+
+    /// Gives the checkpoint up that takes too long.
+    fn overdue(&mut self, now: Millis) -> Vec<Action> {
+        let late = now.saturating_sub(self.last_checkpoint) > self.options.timeout_ms;
+        let overdue = self.timed.take_if(|_| late);
+        overdue.map(|epoch| Action::GiveUp { epoch }).into_iter().collect()
+    }
+
+    fn take(&mut self, now: Millis, input: Input) -> Vec<Action> {
         let mut drained = false;
         match input {
             Input::Data { drained: all } => {
@@ -178,8 +232,13 @@ impl Coordinator {
             Input::Tick { drained: all } => drained = all,
             Input::Urgent => self.urgent = true,
             Input::Checkpoint => self.checkpoint = true,
-            Input::Durable => self.checkpointing = false,
-            Input::Change => return self.inject(now),
+            Input::Durable | Input::GivenUp => {
+                (self.checkpointing, self.timed) = (false, None);
+                self.checkpoint_end = now;
+                self.uncommitted |= matches!(input, Input::GivenUp);
+            }
+            Input::Options(options) => self.options = options,
+            Input::Change => return self.inject(now, false),
             Input::Acknowledged { job, root, epoch } => {
                 // A task of a job that was stopped and started again may be late.
                 if let Some(acknowledged) =
@@ -188,8 +247,8 @@ impl Coordinator {
                     *acknowledged = epoch.max(*acknowledged);
                 }
                 let mut actions = self.publish();
-                if self.urgent && self.in_flight() < 2 {
-                    actions.extend(self.inject(now));
+                if self.must_follow() || (self.urgent && self.in_flight() < 2) {
+                    actions.extend(self.inject(now, true));
                 }
                 return actions;
             }
@@ -201,7 +260,7 @@ impl Coordinator {
                 return self.publish();
             }
         }
-        if self.is_due(now, drained) { self.inject(now) } else { vec![] }
+        if self.is_due(now, drained) { self.inject(now, true) } else { vec![] }
     }
 
     fn in_flight(&self) -> u64 {
@@ -210,35 +269,64 @@ impl Coordinator {
 
     fn is_due(&self, now: Millis, drained: bool) -> bool {
         let waited = now.saturating_sub(self.last_injection);
+        if self.must_follow() {
+            return true;
+        }
         if self.urgent || (self.checkpoint && !self.checkpointing) {
             return self.in_flight() < 2;
         }
         let data = self.dirty && ((drained && waited >= SPACING_MS) || waited >= self.interval_ms);
         let commit = self.uncommitted && self.checkpoint_due(now);
         let hydrate = self.is_hydrating() && waited >= HYDRATION_MS;
-        (data || commit || hydrate) && self.in_flight() == 0
+        let step = self.step_ms().is_some_and(|step| waited >= step);
+        (data || commit || hydrate || step) && self.in_flight() == 0
+    }
+
+    fn step_ms(&self) -> Option<Millis> {
+        self.jobs.values().filter_map(|job| job.step_ms).min()
     }
 
     fn checkpoint_due(&self, now: Millis) -> bool {
         let waited = now.saturating_sub(self.last_checkpoint);
-        !self.checkpointing && (self.checkpoint || waited >= self.checkpoint_ms)
+        let rested = now.saturating_sub(self.checkpoint_end) >= self.options.min_pause_ms;
+        let due = waited >= self.options.interval_ms && (rested || !self.durable);
+        !self.checkpointing && (self.checkpoint || due)
     }
 
-    fn inject(&mut self, now: Millis) -> Vec<Action> {
+    /// Everything has passed an epoch that is not readable by itself, and no other barrier is on its way.
+    fn must_follow(&self) -> bool {
+        let active = self.jobs.values().filter(|job| job.active);
+        let passed = active.map(JobState::passed).min().unwrap_or(self.injected);
+        self.ran_ahead == Some(self.injected) && passed >= self.injected
+    }
+
+    /// `free`: tasks may run ahead of the barrier, if it is a checkpoint's and the mode allows it. Then it is none where it
+    /// must be aligned.
+    fn inject(&mut self, now: Millis, free: bool) -> Vec<Action> {
+        let follows = self.ran_ahead == Some(self.injected);
         self.injected = self.injected.next();
         self.last_injection = now;
-        let kind = if self.checkpoint_due(now) {
+        let kind = if !(free && follows) && self.checkpoint_due(now) {
             self.last_checkpoint = now;
             (self.uncommitted, self.checkpoint) = (false, false);
             self.checkpointing = self.durable;
+            self.timed = self.durable.then_some(self.injected);
             BarrierKind::Checkpoint
         } else {
-            self.uncommitted |= self.dirty;
+            // What time does is a change as well.
+            self.uncommitted |= self.dirty || self.step_ms().is_some();
             BarrierKind::Plain
         };
         (self.dirty, self.urgent) = (false, false);
-        let mut actions = vec![Action::Inject { epoch: self.injected, kind }];
+        let at_least_once = self.options.mode == CheckpointMode::AtLeastOnce;
+        let is_checkpoint = kind == BarrierKind::Checkpoint;
+        let runs_ahead = free && at_least_once && self.durable && is_checkpoint;
+        if runs_ahead {
+            self.ran_ahead = Some(self.injected);
+        }
+        let mut actions = vec![Action::Inject { epoch: self.injected, kind, runs_ahead }];
         if !self.jobs.values().any(|job| job.active) {
+            self.ran_ahead = None;
             // Nobody has to pass it.
             actions.extend(self.publish());
         }
@@ -248,8 +336,11 @@ impl Coordinator {
     fn publish(&mut self) -> Vec<Action> {
         let active = self.jobs.values().filter(|job| job.active);
         let readable = active.map(JobState::passed).min().unwrap_or(self.injected);
-        let moved = readable > self.published;
-        self.published = self.published.max(readable);
+        let alone = self.ran_ahead == Some(readable);
+        let moved = readable > self.published && !alone;
+        if moved {
+            self.published = readable;
+        }
         let mut ready = Vec::new();
         for (&id, job) in &mut self.jobs {
             // Before, the readable epoch would show a part of its contents.

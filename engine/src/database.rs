@@ -603,6 +603,8 @@ fn ended(registry: &Registry, relation: &Relation) -> bool {
 }
 
 #[cfg(test)]
+mod checkpoint_tests;
+#[cfg(test)]
 mod restart_tests;
 #[cfg(test)]
 mod simulation;

@@ -116,17 +116,56 @@ pub struct Committed {
     pub log_position: u64,
 }
 
-/// One completed checkpoint.
+/// How a checkpoint went.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum CheckpointStatus {
+    /// Its barrier or its writing is on the way.
+    #[default]
+    InProgress,
+    /// It is durable.
+    Completed,
+    /// It was given up, with the reason; what it was to hold is in a later one.
+    Failed(String),
+}
+
+/// What one operator kept as of a completed checkpoint, over all its tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointOperator {
+    /// The checkpoint.
+    pub checkpoint: u64,
+    /// The relation that the operator works for.
+    pub relation: RelationId,
+    /// Its name, if it is still there.
+    pub name: Option<String>,
+    /// Fragment number in the job.
+    pub fragment: u32,
+    /// Operator and its main parameters; of a relation's own contents `Materialize`.
+    pub operator: Option<String>,
+    /// Rows in all blocks, among them those that take away from others.
+    pub state_rows: u64,
+    /// Bytes of all blocks.
+    pub state_bytes: u64,
+    /// Rows that this checkpoint added.
+    pub rows_written: u64,
+    /// Bytes that this checkpoint added.
+    pub bytes_written: u64,
+}
+
+/// One checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct CheckpointInfo {
     /// Counts up by one.
     pub id: u64,
+    /// How it went.
+    pub status: CheckpointStatus,
     /// What it holds: the contents at this epoch.
     pub epoch: Epoch,
     /// When its barrier was sent, microseconds since 1970 (UTC).
     pub started_us: i64,
     /// From the barrier to the last acknowledgement, microseconds.
     pub barrier_us: u64,
+    /// The longest time that a task waited for the barrier on its other inputs, microseconds.
+    pub align_us: u64,
     /// Encoding, and merging of older blocks, microseconds.
     pub encode_us: u64,
     /// Writing to the store until durable, microseconds.
@@ -237,6 +276,12 @@ pub struct EngineConfig {
     pub barrier_interval_ms: u64,
     /// Time between checkpoint barriers.
     pub checkpoint_interval_ms: u64,
+    /// Time from the end of a checkpoint to the next one's barrier, at least.
+    pub checkpoint_min_pause_ms: u64,
+    /// A checkpoint that takes longer is given up.
+    pub checkpoint_timeout_ms: u64,
+    /// What a checkpoint waits for.
+    pub checkpoint_mode: CheckpointMode,
     /// URL of the object store that checkpoints are uploaded to; none: they are in the data directory only.
     pub checkpoint_store: Option<String>,
     /// Checkpoints that are kept in the store, at least 1.
@@ -262,10 +307,14 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> Self {
+        let checkpoint = CheckpointOptions::default();
         Self {
             parallelism: std::thread::available_parallelism().map_or(1, usize::from),
             barrier_interval_ms: 200,
-            checkpoint_interval_ms: 1000,
+            checkpoint_interval_ms: checkpoint.interval_ms,
+            checkpoint_min_pause_ms: checkpoint.min_pause_ms,
+            checkpoint_timeout_ms: checkpoint.timeout_ms,
+            checkpoint_mode: checkpoint.mode,
             checkpoint_store: None,
             checkpoint_retained: 3,
             checkpoint_upload_interval_ms: 10_000,
@@ -278,6 +327,57 @@ impl Default for EngineConfig {
             load_rows_max: 64 * 1024,
         }
     }
+}
+
+impl EngineConfig {
+    /// When checkpoints are made, and how.
+    pub fn checkpoint(&self) -> CheckpointOptions {
+        CheckpointOptions {
+            interval_ms: self.checkpoint_interval_ms,
+            min_pause_ms: self.checkpoint_min_pause_ms,
+            timeout_ms: self.checkpoint_timeout_ms,
+            mode: self.checkpoint_mode,
+        }
+    }
+
+    pub(crate) fn set_checkpoint(&mut self, options: CheckpointOptions) {
+        self.checkpoint_interval_ms = options.interval_ms;
+        self.checkpoint_min_pause_ms = options.min_pause_ms;
+        self.checkpoint_timeout_ms = options.timeout_ms;
+        self.checkpoint_mode = options.mode;
+    }
+}
+
+/// When checkpoints are made, and how; may change while the engine runs. Times in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointOptions {
+    /// From one barrier to the next.
+    pub interval_ms: u64,
+    /// From the end of one to the next one's barrier, at least.
+    pub min_pause_ms: u64,
+    /// One that takes longer is given up, and the next one tried.
+    pub timeout_ms: u64,
+    /// What it waits for.
+    pub mode: CheckpointMode,
+}
+
+impl Default for CheckpointOptions {
+    fn default() -> Self {
+        let mode = CheckpointMode::ExactlyOnce;
+        Self { interval_ms: 1000, min_pause_ms: 0, timeout_ms: 600_000, mode }
+    }
+}
+
+/// What a task does with an input that has given a checkpoint barrier before the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointMode {
+    /// It does not read it until the others have given it too.
+    #[default]
+    ExactlyOnce,
+    /// It goes on reading it, where all its inputs only add rows and say nothing of unique ones: such rows are in the
+    /// checkpoint and, after a failure, come again.
+    AtLeastOnce,
 }
 
 /// Bytes of memory that the machine has; 4 GiB where that cannot be found out.
@@ -386,6 +486,12 @@ impl Engine {
         self.inner().mark_failed(id, name, schema, reason);
     }
 
+    /// Why the directory of the database cannot be written now, if it cannot: commits and changes of definitions are
+    /// refused with this reason, or at least sources wait. It ends by itself.
+    pub fn write_failure(&self) -> Option<EngineError> {
+        self.inner().write_failure()
+    }
+
     /// Waits until what a commit wrote survives a crash.
     ///
     /// # Errors
@@ -435,9 +541,32 @@ impl Engine {
         self.database.resume(id)
     }
 
-    /// The newest completed checkpoints, oldest first.
+    /// Makes checkpoints so from now on, after restarts of the dataflow too.
+    ///
+    /// # Errors
+    /// `InvalidOption` for an interval or a timeout of 0.
+    pub fn set_checkpoint_options(&self, options: CheckpointOptions) -> Result<()> {
+        if options.interval_ms == 0 || options.timeout_ms == 0 {
+            let text = "the interval and the timeout of checkpoints are longer than 0";
+            return Err(EngineError::InvalidOption(text.to_string()));
+        }
+        self.database.set_checkpoint_options(options);
+        Ok(())
+    }
+
+    /// The newest checkpoints, oldest first: on their way, completed, and failed ones.
     pub fn checkpoints(&self) -> Vec<CheckpointInfo> {
-        self.inner().checkpoints()
+        self.database.history().list()
+    }
+
+    /// What the operators kept at the newest checkpoints.
+    pub fn checkpoint_operators(&self) -> Vec<CheckpointOperator> {
+        self.inner().checkpoint_operators()
+    }
+
+    /// Checkpoints since the start of the process: completed, and failed.
+    pub fn checkpoint_counts(&self) -> (u64, u64) {
+        self.database.history().counts()
     }
 
     /// A self-contained copy of the newest checkpoint and the log behind it in a new directory. Blocks on the disk.
@@ -460,7 +589,7 @@ impl Engine {
 
     /// The configuration that it runs with.
     pub fn config(&self) -> EngineConfig {
-        self.inner().config().clone()
+        self.database.config()
     }
 
     /// Adds a table. Returns when it can be written.

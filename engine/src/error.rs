@@ -106,6 +106,13 @@ impl EngineError {
         Self::External { context: context.into(), message: message.to_string() }
     }
 
+    /// Whether a disk, or what somebody may use of it, is full.
+    pub fn is_disk_full(&self) -> bool {
+        // The store gives its errors as text.
+        let full = ["No space left", "Disk quota exceeded", "File too large"];
+        matches!(self, Self::External { message, .. } if full.iter().any(|t| message.contains(t)))
+    }
+
     /// A broken invariant.
     pub fn internal(message: impl ToString) -> Self {
         Self::Internal(message.to_string())

@@ -38,9 +38,10 @@ mod task;
 pub use change_batch::ChangeBatch;
 pub use connector::{ConnectorCatalog, ConnectorInfo, Options};
 pub use engine::{
-    ChangeReceiver, CheckpointInfo, Committed, ConsistentRead, Engine, EngineConfig, EpochChanges,
-    JobInfo, JobStatus, OnConflict, OperatorInfo, SinkSpec, SourceDefinition, Subscription,
-    TableChange, TableSpec, ViewSpec,
+    ChangeReceiver, CheckpointInfo, CheckpointMode, CheckpointOperator, CheckpointOptions,
+    CheckpointStatus, Committed, ConsistentRead, Engine, EngineConfig, EpochChanges, JobInfo,
+    JobStatus, OnConflict, OperatorInfo, SinkSpec, SourceDefinition, Subscription, TableChange,
+    TableSpec, ViewSpec,
 };
 pub use error::{EngineError, Fault, Result};
 pub use errors::{ErrorLog, RowError};

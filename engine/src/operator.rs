@@ -96,13 +96,6 @@ pub trait Operator: Send {
         Ok(())
     }
 
-    /// The column of a table, a timestamp, that says how long its rows are needed: the store may drop a row, unless NULL
-    /// stands there, once the input watermark is not before it. Rows that it still has may come back.
-    fn closing_column(&self, table: usize) -> Option<usize> {
-        let _ = table;
-        None
-    }
-
     /// How the current output can be had again out of the state, for a changed query that keeps this operator under one that
     /// is new.
     fn replay(&self) -> Replay {

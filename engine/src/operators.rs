@@ -3,6 +3,9 @@
 pub(crate) mod aggregate;
 pub(crate) mod emit_on_close;
 pub(crate) mod eval;
+pub(crate) mod expiry;
+#[cfg(test)]
+pub(crate) mod expiry_testing;
 pub(crate) mod filter_project;
 pub(crate) mod join;
 pub(crate) mod late_filter;

@@ -20,6 +20,7 @@ mod display;
 pub(crate) mod fragment;
 pub(crate) mod kept;
 mod signature;
+mod state_ttl;
 
 pub use fragment::{Distribution, Fragment, FragmentId, FragmentInput, FragmentPlan};
 pub use kept::{Fate, OperatorFate};
@@ -28,7 +29,9 @@ pub use kept::{Fate, OperatorFate};
 pub type Expr = Arc<dyn PhysicalExpr>;
 
 /// Identifies a table, source, view or sink of one database, for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct RelationId(pub u64);
 
 impl fmt::Display for RelationId {
@@ -48,6 +51,8 @@ pub struct StreamPlan {
     pub schema: SchemaRef,
     /// What is known of the output.
     pub properties: Properties,
+    /// State that nothing has touched for so long, in milliseconds, is dropped with what follows from it.
+    pub state_ttl_ms: Option<u64>,
 }
 
 /// What is known of a stream.

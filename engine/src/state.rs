@@ -29,6 +29,7 @@ mod backend;
 mod block;
 pub(crate) mod checkpoint;
 pub(crate) mod errors;
+pub(crate) mod history;
 pub(crate) mod layout;
 pub(crate) mod loader;
 pub(crate) mod log;

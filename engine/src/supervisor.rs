@@ -18,11 +18,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::database::Inner;
 use crate::database::durable::Durable;
-use crate::engine::{EngineConfig, SinkSpec, SourceDefinition, TableSpec, ViewSpec};
+use crate::engine::{
+    CheckpointOptions, EngineConfig, SinkSpec, SourceDefinition, TableSpec, ViewSpec,
+};
 use crate::error::{EngineError, Result};
 use crate::plan::{OperatorFate, RelationId, StreamPlan};
 use crate::remote::{UploadStatus, Uploader, Uploads};
 use crate::state::StateBackend;
+use crate::state::history::History;
 
 /// When a dataflow that failed starts again. Times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,6 +162,10 @@ pub(crate) struct Supervised {
     /// In the order in which they were made.
     definitions: Mutex<Vec<Definition>>,
     failed: Mutex<BTreeMap<RelationId, String>>,
+    /// Changed since the start.
+    checkpoint: Mutex<Option<CheckpointOptions>>,
+    /// Of all dataflows.
+    history: Arc<History>,
     backend: Option<Arc<dyn StateBackend>>,
     uploader: Option<Arc<Uploader>>,
     closed: AtomicBool,
@@ -169,7 +176,7 @@ pub(crate) struct Supervised {
 impl Supervised {
     /// A database in memory: there is nothing to go back to.
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        Arc::new(Self::over(Inner::start(config), None, None, None))
+        Arc::new(Self::over(Inner::start(config), Arc::default(), None, None, None))
     }
 
     /// A durable database, and the thread that starts it again.
@@ -179,7 +186,9 @@ impl Supervised {
         uploads: Option<Uploads>,
     ) -> Result<Arc<Self>> {
         let (sender, receiver) = channel();
-        let durable = Durable::load(Arc::clone(&backend))?.supervised(0, sender.clone());
+        let history = Arc::<History>::default();
+        let durable = Durable::load(Arc::clone(&backend), Arc::clone(&history))?;
+        let durable = durable.supervised(0, sender.clone());
         let (retained, pause_ms) =
             (config.checkpoint_retained, config.checkpoint_upload_interval_ms);
         let start = |uploads| {
@@ -189,7 +198,7 @@ impl Supervised {
         let uploader = uploads.map(start).transpose()?;
         let inner = Inner::open(config.clone(), durable.uploading(uploader.clone()))?;
         let orders = Some(sender.clone());
-        let supervised = Arc::new(Self::over(inner, Some(backend), uploader, orders));
+        let supervised = Arc::new(Self::over(inner, history, Some(backend), uploader, orders));
         let weak = Arc::downgrade(&supervised);
         let thread = std::thread::Builder::new().name("millstream-supervisor".to_string());
         thread
@@ -200,13 +209,25 @@ impl Supervised {
 
     fn over(
         inner: Arc<Inner>,
+        history: Arc<History>,
         backend: Option<Arc<dyn StateBackend>>,
         uploader: Option<Arc<Uploader>>,
         orders: Option<Sender<Order>>,
     ) -> Self {
         let (definitions, failed) = (Mutex::default(), Mutex::default());
         let (current, closed) = (RwLock::new(inner), AtomicBool::new(false));
-        Self { current, definitions, failed, backend, uploader, closed, orders }
+        let checkpoint = Mutex::default();
+        Self {
+            current,
+            definitions,
+            failed,
+            checkpoint,
+            history,
+            backend,
+            uploader,
+            closed,
+            orders,
+        }
     }
 
     /// How uploads to the checkpoint store go, if there is one.
@@ -219,9 +240,31 @@ impl Supervised {
         Arc::clone(&self.current.read())
     }
 
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The configuration as it is now.
+    pub(crate) fn config(&self) -> EngineConfig {
+        let mut config = self.inner().config().clone();
+        if let Some(options) = *self.checkpoint.lock() {
+            config.set_checkpoint(options);
+        }
+        config
+    }
+
+    /// Makes checkpoints so, now and after each restart.
+    pub(crate) fn set_checkpoint_options(&self, options: CheckpointOptions) {
+        // No restart comes between the two.
+        let current = self.current.read();
+        *self.checkpoint.lock() = Some(options);
+        current.set_checkpoint_options(options);
+    }
+
     /// Makes a definition, now and after each restart. No restart comes between the two.
     pub(crate) fn define(&self, definition: Definition) -> Result<()> {
         let current = self.current.read();
+        current.check_writable()?;
         definition.clone().make(&current)?;
         self.definitions.lock().push(definition);
         Ok(())
@@ -230,6 +273,7 @@ impl Supervised {
     /// Makes a view that keeps what it can of another one's state, now; after a restart it has its own.
     pub(crate) fn define_from(&self, spec: ViewSpec, from: RelationId) -> Result<()> {
         let current = self.current.read();
+        current.check_writable()?;
         current.create_view_from(spec.clone(), from, self.plan(from).as_ref())?;
         self.definitions.lock().push(Definition::View(spec));
         Ok(())
@@ -253,6 +297,7 @@ impl Supervised {
     /// Drops a relation, now and for each restart.
     pub(crate) fn drop_relation(&self, id: RelationId) -> Result<()> {
         let current = self.current.read();
+        current.check_writable()?;
         current.drop_relation(id)?;
         self.definitions.lock().retain(|definition| definition.id() != id);
         self.failed.lock().remove(&id);
@@ -304,10 +349,16 @@ impl Supervised {
             return Err(EngineError::ShuttingDown);
         }
         let (epoch, log_position) = current.abort();
-        let durable = Durable::load(Arc::clone(backend))?;
+        let history = Arc::clone(&self.history);
+        history.abort("the dataflow was started again");
+        let durable = Durable::load(Arc::clone(backend), history)?;
         let durable = durable.supervised(generation, failures.clone()).behind(epoch, log_position);
         let durable = durable.uploading(self.uploader.clone());
-        let inner = Inner::open(config.clone(), durable)?;
+        let mut config = config.clone();
+        if let Some(options) = *self.checkpoint.lock() {
+            config.set_checkpoint(options);
+        }
+        let inner = Inner::open(config, durable)?;
         if let Err(error) = self.remake(&inner) {
             inner.abort();
             return Err(error);

@@ -208,7 +208,7 @@ impl Task {
             }
             Message::Barrier(barrier) => match self.alignment.arrive(lane, barrier) {
                 None => Ok(false),
-                Some(barrier) => self.end_epoch(&barrier),
+                Some((barrier, waited)) => self.end_epoch(&barrier, waited),
             },
         }
     }
@@ -285,7 +285,7 @@ impl Task {
         self.terminal.write(batch)
     }
 
-    fn end_epoch(&mut self, barrier: &Barrier) -> Result<bool> {
+    fn end_epoch(&mut self, barrier: &Barrier, waited: Duration) -> Result<bool> {
         for node in 0..self.nodes.len() {
             let mut out = Output::default();
             let started = Instant::now();
@@ -305,7 +305,7 @@ impl Task {
             }
         }
         if barrier.kind == BarrierKind::Checkpoint {
-            self.hand_over(barrier)?;
+            self.hand_over(barrier, waited)?;
         }
         let offsets = self.source_offsets();
         let acknowledged = self.terminal.barrier(barrier, offsets)?;
@@ -328,7 +328,7 @@ impl Task {
 
     /// A checkpoint: what has changed since the last one goes to the coordinator, before the barrier goes on. So when the
     /// last task has acknowledged the barrier, everything has arrived.
-    fn hand_over(&mut self, barrier: &Barrier) -> Result<()> {
+    fn hand_over(&mut self, barrier: &Barrier, waited: Duration) -> Result<()> {
         let Some(durable) = &self.durable else { return Ok(()) };
         let mut nodes = Vec::new();
         for (node, tables) in durable.tables.iter().enumerate() {
@@ -357,6 +357,7 @@ impl Task {
             nodes,
             contents: self.terminal.hand_over(barrier.epoch, &self.metrics.ends),
             record: self.record(),
+            align_us: u64::try_from(waited.as_micros()).unwrap_or(u64::MAX),
             errors: self.context.errors.hand_over(),
         };
         self.events.send(Event::Delta { epoch: barrier.epoch, delta: Box::new(delta) });

@@ -31,9 +31,13 @@ pub(crate) async fn serve(
     axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned()).await
 }
 
-/// Ready when no job has failed; views that are still filled do not count against it.
+/// Ready when no job has failed and the directory can be written; views that are still filled do not count against it.
 async fn ready(State(shared): State<Arc<Shared>>) -> (StatusCode, String) {
-    let jobs = shared.database.engine().jobs();
+    let engine = shared.database.engine();
+    if let Some(error) = engine.write_failure() {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("cannot write: {error}\n"));
+    }
+    let jobs = engine.jobs();
     let failed: Vec<_> =
         jobs.iter().filter(|job| matches!(job.status, JobStatus::Failed(_))).collect();
     if failed.is_empty() {

@@ -29,6 +29,12 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
 const BUILD_INFO: Metric = gauge("millstream_build_info", "Always 1; the version is a label.");
 const UPTIME: Metric = gauge("millstream_uptime_seconds", "Time since the server was started.");
 const EPOCH: Metric = gauge("millstream_epoch", "Newest epoch that can be read.");
+const WRITABLE: Metric =
+    gauge("millstream_writable", "1 if the directory of the database can be written, 0 if not.");
+const CHECKPOINTS: Metric = counter(
+    "millstream_checkpoints_total",
+    "Checkpoints since the start, by the label `status`: completed, or failed.",
+);
 const UPLOADED: Metric = gauge(
     "millstream_checkpoint_uploaded_timestamp_seconds",
     "When the newest checkpoint in the checkpoint store was complete; 0 if there is none.",
@@ -86,6 +92,8 @@ pub const METRICS: &[Metric] = &[
     BUILD_INFO,
     UPTIME,
     EPOCH,
+    WRITABLE,
+    CHECKPOINTS,
     UPLOADED,
     UPLOAD_FAILURES,
     ERRORS,
@@ -167,6 +175,12 @@ pub(crate) fn render(engine: &Engine, counters: &Counters, uptime: f64) -> Strin
     page.sample(BUILD_INFO, &[("version", version)], 1);
     page.one(UPTIME, uptime);
     page.one(EPOCH, engine.readable_epoch().0);
+    page.one(WRITABLE, u8::from(engine.write_failure().is_none()));
+    page.head(CHECKPOINTS);
+    let (completed, failed) = engine.checkpoint_counts();
+    for (status, count) in [("completed", completed), ("failed", failed)] {
+        page.sample(CHECKPOINTS, &[("status", status)], count);
+    }
     let uploads = engine.uploads().unwrap_or_default();
     page.one(UPLOADED, uploads.uploaded.last().map_or(0, |newest| newest.at_us / 1_000_000));
     page.one(UPLOAD_FAILURES, uploads.failures);

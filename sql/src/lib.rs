@@ -36,3 +36,4 @@ pub use outcome::{
 };
 pub use savepoint::{Savepoint, SavepointStore};
 pub use session::{CancelHandle, Database, Session, Statement};
+pub use settings::system::duration_ms;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use crate::error::{Result, SqlError, nearest};
 
+pub(crate) mod system;
+
 /// Version that clients see first; they choose their catalog queries by it.
 pub const SERVER_VERSION: &str = "15.10";
 
@@ -252,6 +254,11 @@ impl Settings {
     }
 
     fn set_unknown(&mut self, name: &str, value: Option<&str>) -> Result<SetEffect> {
+        if system::is_known(name) {
+            let text = format!("parameter \"{name}\" cannot be changed for a session");
+            return Err(SqlError::new("55P02", text)
+                .with_hint(format!("It is the whole engine's: ALTER SYSTEM SET {name} = ...")));
+        }
         let foreign = FOREIGN_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         if !foreign && !name.contains('.') {
             let error =

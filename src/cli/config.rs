@@ -9,6 +9,7 @@ use millstream::{EngineConfig, ServerConfig};
 use serde::Deserialize;
 
 use super::Failure;
+use super::checkpoint_flags::CheckpointFlags;
 
 pub(super) const PRECEDENCE: &str = "\
 Each option is taken from the first of: its flag, its environment variable, its key in the --config file, its default.
@@ -28,6 +29,8 @@ pub(super) struct CommonFlags {
     /// Tasks per query fragment, and worker threads [env: MILLSTREAM_PARALLELISM] [file: parallelism] [default: cores]
     #[arg(long, value_name = "N")]
     pub(super) parallelism: Option<String>,
+    #[command(flatten)]
+    pub(super) checkpoint: CheckpointFlags,
     /// What to log: error, warn, info, debug, or per module [env: MILLSTREAM_LOG] [file: log] [default: info]
     #[arg(long, value_name = "FILTER")]
     pub(super) log: Option<String>,
@@ -116,6 +119,7 @@ pub(super) fn resolve(
     if engine.parallelism == 0 {
         return Err(Failure::usage("parallelism must be at least 1"));
     }
+    flags.checkpoint.apply(environment, &mut engine)?;
     if engine.checkpoint_retained == 0 {
         return Err(Failure::usage("checkpoint_retained must be at least 1"));
     }

@@ -11,6 +11,7 @@ mod clients;
 mod consistency;
 mod crash;
 mod database;
+mod disk_full;
 mod durable;
 mod examples;
 mod explain;

@@ -5,12 +5,30 @@ use super::*;
 const VIEW: RelationId = RelationId(1);
 const OTHER: RelationId = RelationId(2);
 
+fn options() -> CheckpointOptions {
+    CheckpointOptions { interval_ms: 1_000_000, ..CheckpointOptions::default() }
+}
+
 fn coordinator() -> Coordinator {
-    Coordinator::new(200, 1_000_000)
+    Coordinator::new(200, options())
 }
 
 fn inject(epoch: u64) -> Vec<Action> {
-    vec![Action::Inject { epoch: Epoch(epoch), kind: BarrierKind::Plain }]
+    vec![Action::Inject { epoch: Epoch(epoch), kind: BarrierKind::Plain, runs_ahead: false }]
+}
+
+fn checkpoint(epoch: u64, runs_ahead: bool) -> Vec<Action> {
+    let (epoch, kind) = (Epoch(epoch), BarrierKind::Checkpoint);
+    vec![Action::Inject { epoch, kind, runs_ahead }]
+}
+
+/// With one active view, and recovered.
+fn durable(options: CheckpointOptions) -> Coordinator {
+    let mut c = Coordinator::new(200, options).durable(Epoch(0));
+    c.add(VIEW, 1, 0);
+    c.settle();
+    assert_eq!(c.handle(0, Input::Durable), []);
+    c
 }
 
 fn publish(epoch: u64, ready: &[RelationId]) -> Vec<Action> {
@@ -131,4 +149,73 @@ fn a_late_acknowledgement_takes_nothing_back() {
     assert_eq!(c.handle(2, Input::Urgent), inject(3));
     assert_eq!(c.handle(2, ack(VIEW, 0, 3)), publish(3, &[]));
     assert_eq!(c.in_flight(), 0);
+}
+
+#[test]
+fn a_checkpoint_that_takes_too_long_is_given_up_and_the_next_one_tried() {
+    let mut c = durable(CheckpointOptions {
+        interval_ms: 100,
+        timeout_ms: 500,
+        ..CheckpointOptions::default()
+    });
+    assert_eq!(c.handle(100, Input::Data { drained: true }), checkpoint(1, false));
+    assert_eq!(c.handle(600, Input::Tick { drained: true }), []);
+    assert!(c.wants_ticks());
+    let given_up = vec![Action::GiveUp { epoch: Epoch(1) }];
+    assert_eq!(c.handle(601, Input::Tick { drained: true }), given_up);
+    // It is said once.
+    assert_eq!(c.handle(900, Input::Tick { drained: true }), []);
+    assert_eq!(c.handle(901, Input::GivenUp), []);
+    // Its barrier is still on its way; what it was to hold is due without new data.
+    assert_eq!(c.handle(902, ack(VIEW, 0, 1)), publish(1, &[]));
+    assert_eq!(c.handle(903, Input::Tick { drained: true }), checkpoint(2, false));
+}
+
+#[test]
+fn between_checkpoints_there_is_the_minimum_pause() {
+    let mut c = durable(CheckpointOptions {
+        interval_ms: 100,
+        min_pause_ms: 300,
+        ..CheckpointOptions::default()
+    });
+    assert_eq!(c.handle(300, Input::Data { drained: true }), checkpoint(1, false));
+    assert_eq!(c.handle(301, ack(VIEW, 0, 1)), publish(1, &[]));
+    c.handle(450, Input::Durable);
+    let plain = c.handle(500, Input::Data { drained: true });
+    assert_eq!(plain, inject(2));
+    c.handle(501, ack(VIEW, 0, 2));
+    assert_eq!(c.handle(749, Input::Tick { drained: true }), []);
+    assert_eq!(c.handle(750, Input::Tick { drained: true }), checkpoint(3, false));
+    c.handle(751, ack(VIEW, 0, 3));
+    c.handle(752, Input::Durable);
+    // Who asks for one gets it at once.
+    assert_eq!(c.handle(753, Input::Checkpoint), checkpoint(4, false));
+}
+
+#[test]
+fn an_epoch_that_tasks_may_run_ahead_of_is_readable_with_the_next_one() {
+    let mut c = durable(CheckpointOptions {
+        interval_ms: 100,
+        mode: CheckpointMode::AtLeastOnce,
+        ..CheckpointOptions::default()
+    });
+    assert_eq!(c.handle(100, Input::Data { drained: true }), checkpoint(1, true));
+    assert_eq!(c.handle(101, ack(VIEW, 0, 1)), inject(2));
+    assert_eq!(c.handle(102, ack(VIEW, 0, 2)), publish(2, &[]));
+    assert_eq!(c.handle(103, Input::Durable), []);
+    // Definitions change at barriers that everything waits for.
+    assert_eq!(c.handle(300, Input::Change), checkpoint(3, false));
+}
+
+#[test]
+fn time_comes_to_jobs_that_need_it_without_data() {
+    let mut c = coordinator();
+    c.add(VIEW, 1, 0);
+    c.settle();
+    c.set_step(VIEW, Some(500));
+    assert_eq!(c.handle(499, Input::Tick { drained: true }), []);
+    assert_eq!(c.handle(500, Input::Tick { drained: true }), inject(1));
+    assert_eq!(c.handle(5000, Input::Tick { drained: true }), [], "one is on its way");
+    assert_eq!(c.handle(5001, ack(VIEW, 0, 1)), publish(1, &[]));
+    assert_eq!(c.handle(5002, Input::Tick { drained: true }), inject(2));
 }

@@ -2,20 +2,23 @@
 //!
 //! What belongs to a checkpoint comes from several sides: tasks hand over deltas at its barrier, the commit path the changes
 //! of tables, sinks what they have prepared. It is complete when its epoch is published. Deltas of jobs that still read existing
-//! contents come later and go with a later checkpoint; such a job is not complete in this one.
+//! contents come later and go with a later checkpoint; such a job is not complete in this one. What belongs to one that was
+//! given up goes with the next.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::table::Handovers;
 use crate::plan::RelationId;
 use crate::state::checkpoint::{Prepared, Request, TaskDelta};
+use crate::state::history::History;
 use crate::state::layout::JobRecord;
 use crate::time::Epoch;
 
 /// See the module's text.
-#[derive(Default)]
 pub(super) struct Checkpoints {
+    history: Arc<History>,
     begun: VecDeque<Begun>,
     deltas: Vec<(Epoch, TaskDelta)>,
     prepared: Vec<Prepared>,
@@ -25,14 +28,20 @@ pub(super) struct Checkpoints {
 
 /// A checkpoint whose barrier is on its way.
 struct Begun {
+    id: u64,
+    given_up: bool,
     epoch: Epoch,
     started: Instant,
-    started_us: i64,
     log_position: u64,
     tables: Handovers,
 }
 
 impl Checkpoints {
+    pub(super) fn new(history: Arc<History>) -> Self {
+        let (begun, deltas, prepared, cuts) = <_>::default();
+        Self { history, begun, deltas, prepared, cuts }
+    }
+
     /// A barrier goes; commits up to this place of the log lie before it.
     pub(super) fn cut(&mut self, epoch: Epoch, position: u64) {
         self.cuts.push_back((epoch, position));
@@ -54,7 +63,18 @@ impl Checkpoints {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started_us = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
         let started = Instant::now();
-        self.begun.push_back(Begun { epoch, started, started_us, log_position, tables });
+        let (id, given_up) = (self.history.begin(epoch, started_us), false);
+        let begun = Begun { id, given_up, epoch, started, log_position, tables };
+        self.begun.push_back(begun);
+    }
+
+    /// Gives up the checkpoint of this epoch. False when its barrier has passed already.
+    pub(super) fn give_up(&mut self, epoch: Epoch, reason: &str) -> bool {
+        let mut begun = self.begun.iter_mut();
+        let Some(begun) = begun.find(|begun| begun.epoch == epoch) else { return false };
+        begun.given_up = true;
+        self.history.fail(begun.id, reason);
+        true
     }
 
     pub(super) fn take_delta(&mut self, epoch: Epoch, delta: TaskDelta) {
@@ -85,11 +105,14 @@ impl Checkpoints {
             let mut next = self.begun.pop_front()?;
             if let Some(earlier) = last {
                 next.tables.splice(0..0, earlier.tables);
-                next.started = earlier.started;
             }
             last = Some(next);
         }
         let begun = last?;
+        if begun.given_up {
+            self.begun.push_front(begun);
+            return None;
+        }
         let all = std::mem::take(&mut self.deltas);
         let (now, later): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(epoch, _)| *epoch <= begun.epoch);
@@ -100,10 +123,13 @@ impl Checkpoints {
         let all = std::mem::take(&mut self.prepared);
         let (prepared, later) = all.into_iter().partition(|(sink, _, _)| is_complete(*sink));
         self.prepared = later;
+        let barrier_us = u64::try_from(begun.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let align_us = now.iter().filter(|(epoch, _)| *epoch == begun.epoch);
+        let align_us = align_us.map(|(_, delta)| delta.align_us).max().unwrap_or(0);
+        self.history.passed(begun.id, barrier_us, align_us);
         Some(Request {
+            id: begun.id,
             epoch: begun.epoch,
-            started_us: begun.started_us,
-            barrier_us: u64::try_from(begun.started.elapsed().as_micros()).unwrap_or(u64::MAX),
             deltas: now.into_iter().map(|(_, delta)| delta).collect(),
             tables: begun.tables,
             complete,

@@ -50,11 +50,11 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(database: &Arc<Inner>) -> Self {
         let config = database.config();
-        let mut coordinator =
-            Coordinator::new(config.barrier_interval_ms, config.checkpoint_interval_ms);
+        let mut coordinator = Coordinator::new(config.barrier_interval_ms, config.checkpoint());
         if database.is_durable() {
             coordinator = coordinator.durable(*database.published.read());
         }
+        let durable = database.durable.as_ref();
         Self {
             database: Arc::downgrade(database),
             coordinator,
@@ -62,7 +62,7 @@ impl Driver {
             committables: Vec::new(),
             deferred: VecDeque::new(),
             take_overs: Vec::new(),
-            checkpoints: database.is_durable().then(Checkpoints::default),
+            checkpoints: durable.map(|durable| Checkpoints::new(durable.history())),
         }
     }
 
@@ -119,16 +119,18 @@ impl Driver {
                     checkpoints.take_delta(epoch, *delta);
                 }
             }
-            Event::Recovered => self.durable(database),
+            Event::Recovered => self.ended(database, Input::Durable),
             Event::Durable { epoch, failed } => {
                 if let Some(durable) = &database.durable {
                     durable.reached(epoch);
                 }
-                self.durable(database);
+                self.ended(database, Input::Durable);
                 for (job, error) in failed {
                     self.failed(database, job, &error);
                 }
             }
+            Event::CheckpointGivenUp => self.ended(database, Input::GivenUp),
+            Event::Options(options) => self.handle(database, Input::Options(options)),
             Event::Hydrated { job, epoch } => {
                 self.handle(database, Input::Hydrated { job, epoch });
             }
@@ -147,9 +149,9 @@ impl Driver {
     }
 
     /// There may be another checkpoint: a change that waits for it goes first.
-    fn durable(&mut self, database: &Arc<Inner>) {
+    fn ended(&mut self, database: &Arc<Inner>, input: Input) {
         let Some((change, reply)) = self.deferred.pop_front() else {
-            return self.handle(database, Input::Durable);
+            return self.handle(database, input);
         };
         self.coordinator.end_checkpoint();
         self.coordinator.begin_checkpoint();
@@ -164,13 +166,32 @@ impl Driver {
     fn perform(&mut self, database: &Arc<Inner>, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Inject { epoch, kind } => {
-                    if let Err(error) = self.inject(database, Barrier::new(epoch, kind), vec![]) {
+                Action::Inject { epoch, kind, runs_ahead } => {
+                    let barrier =
+                        Barrier { runs_ahead, time_ms: self.now(), ..Barrier::new(epoch, kind) };
+                    if let Err(error) = self.inject(database, barrier, vec![]) {
                         tracing::error!(%error, "the epoch could not be cut");
                     }
                 }
                 Action::Publish { epoch, ready } => self.publish(database, epoch, &ready),
+                Action::GiveUp { epoch } => self.give_up(database, epoch),
             }
+        }
+    }
+
+    /// A checkpoint takes too long. If it is being written, its writer decides.
+    fn give_up(&mut self, database: &Arc<Inner>, epoch: Epoch) {
+        let (Some(checkpoints), Some(durable)) = (&mut self.checkpoints, &database.durable) else {
+            return;
+        };
+        let timeout_ms = self.coordinator.options().timeout_ms;
+        let reason = format!("its barrier had not passed everything after {timeout_ms} ms");
+        tracing::warn!(%epoch, timeout_ms, "a checkpoint takes too long and is given up");
+        if checkpoints.give_up(epoch, &reason) {
+            // Not here: this may be in the midst of a change.
+            database.events.send(Event::CheckpointGivenUp);
+        } else {
+            durable.give_up(epoch);
         }
     }
 
@@ -206,23 +227,29 @@ impl Driver {
 
     fn change(&mut self, database: &Arc<Inner>, change: Change) -> Result<Epoch> {
         let mut actions = self.coordinator.handle(self.now(), Input::Change).into_iter();
-        let Some(Action::Inject { epoch, kind }) = actions.next() else {
+        let Some(Action::Inject { epoch, kind, .. }) = actions.next() else {
             return Err(EngineError::internal("a change is injected at once"));
         };
         let Change { topology, add, take_over } = change;
         self.take_overs.extend(take_over.map(|take_over| (epoch, take_over)));
-        let shapes: Vec<_> = add.iter().map(|job| (job.id, job.roots, job.scans)).collect();
+        let shapes: Vec<_> =
+            add.iter().map(|job| (job.id, job.roots, job.scans, job.step_ms)).collect();
         for &job in &topology.stop {
             self.coordinator.remove(job);
             if let Some(checkpoints) = &mut self.checkpoints {
                 checkpoints.forget(job);
             }
         }
-        let barrier = Barrier { epoch, kind, change: Some(Arc::new(topology)) };
+        let barrier = Barrier {
+            time_ms: self.now(),
+            change: Some(Arc::new(topology)),
+            ..Barrier::new(epoch, kind)
+        };
         self.inject(database, barrier, add)?;
         self.perform(database, actions.collect());
-        for (job, roots, scans) in shapes {
+        for (job, roots, scans, step_ms) in shapes {
             self.coordinator.add(job, roots, scans);
+            self.coordinator.set_step(job, step_ms);
         }
         let actions = self.coordinator.settle();
         self.perform(database, actions);

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,12 +22,13 @@ use super::driver::Driver;
 use super::events::{Event, Events, TakeOver};
 use super::job::{Kind, Relation};
 use super::resume::tables_of;
-use crate::engine::{CheckpointInfo, EngineConfig};
+use crate::engine::{CheckpointOperator, CheckpointOptions, EngineConfig};
 use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::plan::{FragmentPlan, Properties, RelationId};
 use crate::remote::Uploader;
-use crate::state::checkpoint::{CheckpointWriter, History, Request, commit_sinks};
+use crate::state::checkpoint::{CheckpointWriter, Request, commit_sinks};
+use crate::state::history::History;
 use crate::state::layout::{self, JobRecord};
 use crate::state::log::Log;
 use crate::state::redeal::Dealt;
@@ -52,7 +53,8 @@ pub(crate) struct Durable {
     pub(super) tables: Arc<Tables>,
     /// Epochs go on behind this one: behind every record of the log, so that the next checkpoint covers them all.
     pub(super) start: Epoch,
-    history: History,
+    history: Arc<History>,
+    given_up: Arc<AtomicU64>,
     writer: Mutex<Writer>,
     /// The newest durable checkpoint's epoch.
     reached: watch::Sender<Epoch>,
@@ -81,6 +83,16 @@ enum Command {
     Redeal(RelationId, Vec<Dealt>, JobRecord, Sender<Result<()>>),
 }
 
+impl Command {
+    /// The relation whose state it removes.
+    fn begins_anew(&self) -> Option<RelationId> {
+        match self {
+            Self::Forget(relation, _) | Self::Reset(relation, _) => Some(*relation),
+            Self::Write(_) | Self::ForgetErrors(..) | Self::TakeOver(..) | Self::Redeal(..) => None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Writer")
@@ -88,18 +100,21 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Durable {
-    pub(crate) fn load(backend: Arc<dyn StateBackend>) -> Result<Self> {
+    pub(crate) fn load(backend: Arc<dyn StateBackend>, history: Arc<History>) -> Result<Self> {
         let saved = Saved::load(Arc::clone(&backend))?;
         saved.drop_orphans()?;
         let (next, newest) = Log::end(&*backend)?;
         let log = Log::new(Arc::clone(&backend), next);
+        history.continue_from(saved.record.id);
         let tables = Tables::new(Arc::clone(&backend));
         let (shared, own) = (Arc::clone(&backend), Arc::clone(&tables));
-        let writer = CheckpointWriter::new(shared, Arc::clone(&log), &saved, own);
+        let log_of_it = Arc::clone(&log);
+        let writer = CheckpointWriter::new(shared, log_of_it, Arc::clone(&history), &saved, own);
         Ok(Self {
             log,
             tables,
-            history: writer.history(),
+            history,
+            given_up: writer.given_up(),
             writer: Mutex::new(Writer::Here(Box::new(writer))),
             start: saved.epoch().max(newest),
             reached: watch::channel(saved.epoch()).0,
@@ -181,6 +196,15 @@ impl Durable {
         Saved::load(Arc::clone(&self.backend))
     }
 
+    /// The checkpoint of this epoch takes too long: its writer gives it up if it still can.
+    pub(super) fn give_up(&self, epoch: Epoch) {
+        self.given_up.fetch_max(epoch.0, Ordering::AcqRel);
+    }
+
+    pub(super) fn history(&self) -> Arc<History> {
+        Arc::clone(&self.history)
+    }
+
     /// The epoch of the newest durable checkpoint.
     pub(super) fn newest(&self) -> Epoch {
         *self.reached.borrow()
@@ -241,9 +265,22 @@ fn run(
     events: &Arc<Events>,
     log: &Arc<Log>,
 ) {
+    // What was given up goes with the next one.
+    let mut kept: Option<Request> = None;
     while let Some(command) = next_command(&mut writer, commands) {
+        if let (Some(kept), Some(relation)) = (&mut kept, command.begins_anew()) {
+            kept.forget(relation);
+        }
         match command {
-            Command::Write(request) => write(&mut writer, &request, events, log),
+            Command::Write(request) => {
+                let request = match kept.take() {
+                    Some(earlier) => earlier.followed_by(*request),
+                    None => *request,
+                };
+                if !write(&mut writer, &request, events, log) {
+                    kept = Some(request);
+                }
+            }
             Command::Forget(relation, reply) => {
                 let _ = reply.send(writer.forget(relation));
             }
@@ -265,27 +302,38 @@ fn take_over(writer: &mut CheckpointWriter, epoch: Epoch, order: &TakeOver) {
     let _ = order.reply.send(writer.take_over(epoch, order.from, &order.tables));
 }
 
-/// Writes until it succeeds. Meanwhile the sources are held: what they gave could only pile up in memory.
-fn write(writer: &mut CheckpointWriter, request: &Request, events: &Arc<Events>, log: &Arc<Log>) {
-    let mut told = false;
+/// Writes until it succeeds, or has taken too long (false). Meanwhile the sources are held: what they gave could only
+/// pile up in memory.
+fn write(
+    writer: &mut CheckpointWriter,
+    request: &Request,
+    events: &Arc<Events>,
+    log: &Arc<Log>,
+) -> bool {
+    // The first reason is the one to tell: the last may be that the time is over.
+    let mut reason = None;
     while let Err(error) = writer.write(request) {
         if log.is_closed() {
             tracing::error!(%error, "the last checkpoint could not be written");
-            return;
+            return true;
         }
-        if !told {
+        let reason = reason.get_or_insert_with(|| error.clone());
+        if events.checkpoints_fail(Some(reason.clone())) {
             tracing::error!(%error, "the checkpoint cannot be written; sources wait until it can");
-            events.pause_sources(true);
-            told = true;
+        }
+        if writer.is_given_up(request) {
+            writer.fail(request, &reason.to_string());
+            events.send(Event::CheckpointGivenUp);
+            return false;
         }
         std::thread::sleep(RETRY);
     }
-    if told {
+    if events.checkpoints_fail(None) {
         tracing::info!("checkpoints can be written again");
-        events.pause_sources(false);
     }
     let failed = commit_sinks(&request.prepared);
     events.send(Event::Durable { epoch: request.epoch, failed });
+    true
 }
 
 /// The next command; while none waits, blocks are merged, and when none comes for some time, cut into pages.
@@ -486,9 +534,42 @@ impl Inner {
         waited.map(|reached| *reached).map_err(|_| EngineError::ShuttingDown)
     }
 
-    pub(crate) fn checkpoints(&self) -> Vec<CheckpointInfo> {
-        let history = self.durable.as_ref().map(|durable| durable.history.lock());
-        history.map_or_else(Vec::new, |history| history.iter().cloned().collect())
+    /// Why the directory cannot be written now.
+    pub(crate) fn write_failure(&self) -> Option<EngineError> {
+        let log = self.durable.as_ref().and_then(|durable| durable.log.failure());
+        log.or_else(|| self.events.checkpoint_failure())
+    }
+
+    /// Refuses to go on while nothing could be written down.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.durable.as_ref().and_then(|durable| durable.log.failure()).map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn set_checkpoint_options(&self, options: CheckpointOptions) {
+        self.events.send(Event::Options(options));
+    }
+
+    pub(crate) fn checkpoint_operators(&self) -> Vec<CheckpointOperator> {
+        let Some(durable) = &self.durable else { return Vec::new() };
+        let registry = self.registry.lock();
+        let mut operators = Vec::new();
+        for (checkpoint, states) in durable.history.operators() {
+            for state in states.iter() {
+                let relation = registry.get(&state.relation);
+                operators.push(CheckpointOperator {
+                    checkpoint,
+                    relation: state.relation,
+                    name: relation.map(|relation| relation.name.clone()),
+                    fragment: state.fragment.into(),
+                    operator: relation.and_then(|relation| relation.node_name(state)),
+                    state_rows: state.rows,
+                    state_bytes: state.bytes,
+                    rows_written: state.rows_written,
+                    bytes_written: state.bytes_written,
+                });
+            }
+        }
+        operators
     }
 
     pub(crate) fn copy_to(&self, directory: &Path) -> Result<()> {

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use parking_lot::Mutex;
+
+use crate::engine::CheckpointOptions;
 use crate::error::{EngineError, Result};
 use crate::message::TopologyChange;
 use crate::plan::RelationId;
@@ -29,6 +32,10 @@ pub(crate) enum Event {
     Delta { epoch: Epoch, delta: Box<TaskDelta> },
     /// The checkpoint of this epoch is durable; what these sinks had prepared could not be committed.
     Durable { epoch: Epoch, failed: Vec<(RelationId, EngineError)> },
+    /// The checkpoint on its way has been given up while it was written.
+    CheckpointGivenUp,
+    /// Checkpoints are made so from now on.
+    Options(CheckpointOptions),
     /// A scanning task has read all existing contents before this barrier.
     Hydrated { job: RelationId, epoch: Epoch },
     /// A task gave up.
@@ -71,6 +78,8 @@ pub(crate) struct Events {
     sources_busy: AtomicUsize,
     /// Sources read nothing: the database recovers, or checkpoints cannot be written.
     paused: AtomicBool,
+    /// Why checkpoints cannot be written now.
+    checkpoint_failure: Mutex<Option<EngineError>>,
 }
 
 impl Events {
@@ -81,6 +90,7 @@ impl Events {
             dirty: AtomicBool::new(false),
             sources_busy: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
+            checkpoint_failure: Mutex::default(),
         };
         (Arc::new(events), receiver)
     }
@@ -114,6 +124,22 @@ impl Events {
     /// Lets the sources read, or not.
     pub(crate) fn pause_sources(&self, paused: bool) {
         self.paused.store(paused, Ordering::Release);
+    }
+
+    /// Checkpoints cannot be written, or can again: sources wait meanwhile. True when that is new.
+    pub(crate) fn checkpoints_fail(&self, reason: Option<EngineError>) -> bool {
+        let mut failure = self.checkpoint_failure.lock();
+        let is_new = failure.is_some() != reason.is_some();
+        if is_new {
+            self.pause_sources(reason.is_some());
+        }
+        *failure = reason;
+        is_new
+    }
+
+    /// Why checkpoints cannot be written now.
+    pub(crate) fn checkpoint_failure(&self) -> Option<EngineError> {
+        self.checkpoint_failure.lock().clone()
     }
 
     pub(crate) fn are_sources_paused(&self) -> bool {

@@ -12,7 +12,8 @@ use crate::plan::{Properties, RelationId};
 use crate::scheduler::{Run, Waker};
 use crate::sink::Sink;
 use crate::source::OffsetVersions;
-use crate::state::layout::JobRecord;
+use crate::state::history::OperatorState;
+use crate::state::layout::{CONTENTS, JobRecord};
 use crate::store::Versions;
 use crate::task::backfill::Progress;
 use crate::task::mailbox::Mailbox;
@@ -30,6 +31,8 @@ pub(crate) struct NewJob {
     /// Of tasks without upstream.
     pub(crate) mailboxes: Vec<Arc<Mailbox>>,
     pub(crate) table: Option<TableState>,
+    /// How often time must come to it, if it drops state by time.
+    pub(crate) step_ms: Option<u64>,
 }
 
 /// The kinds of relations and what only they have.
@@ -93,6 +96,16 @@ impl Relation {
     /// Wakers of the tasks that hold the relation's partitions.
     pub(crate) fn partition_wakers(&self) -> &[Waker] {
         &self.wakers[self.wakers.len().saturating_sub(self.partitions)..]
+    }
+
+    /// What an operator of its plan is called.
+    pub(crate) fn node_name(&self, state: &OperatorState) -> Option<String> {
+        if state.node == CONTENTS {
+            return Some("Materialize".to_string());
+        }
+        let mut tasks = self.metrics.iter();
+        let task = tasks.find(|task| task.fragment == usize::from(state.fragment))?;
+        task.nodes.get(usize::from(state.node)).map(|node| node.name.clone())
     }
 
     /// The stored versions of all partitions, if the relation is stored.

@@ -14,6 +14,7 @@ use crate::exchange::{Edge, Routing};
 use crate::key::KeyEncoder;
 use crate::metrics::{NodeMetrics, TaskMetrics};
 use crate::operator::{Context, Operator};
+use crate::operators::expiry::step_ms;
 use crate::plan::fragment::{Child, Parallelism};
 use crate::plan::kept::Kept;
 use crate::plan::{Distribution, Fragment, FragmentInput, FragmentPlan, RelationId, StreamPlan};
@@ -48,6 +49,7 @@ struct Parts {
     terminal: Terminal,
     metrics: Arc<TaskMetrics>,
     durable: Option<Handover>,
+    may_run_ahead: bool,
 }
 
 impl Inner {
@@ -79,7 +81,7 @@ impl Inner {
             root: parts.root,
             lane_watermarks: vec![Watermark::MIN; parts.lanes.len()],
             lane_leaf: parts.lanes.iter().map(|(leaf, _)| *leaf).collect(),
-            alignment: Alignment::new(parts.lanes.len()),
+            alignment: Alignment::new(parts.lanes.len(), parts.may_run_ahead),
             lanes: parts.lanes.into_iter().map(|(_, lane)| lane).collect(),
             leaves,
             nodes: nodes.collect(),
@@ -156,6 +158,7 @@ impl Inner {
                 tasks: Vec::new(),
                 mailboxes: Vec::new(),
                 table: None,
+                step_ms: plan.state_ttl().map(step_ms),
             },
         };
         launch.run(&fragments, &registry, &mut relation, sink.as_deref())?;
@@ -483,6 +486,7 @@ impl Launch<'_> {
             terminal,
             metrics,
             durable,
+            may_run_ahead: may_run_ahead(fragment),
         });
         if let Some(record) = self.resumed.as_ref().and_then(|saved| place.record(saved)) {
             task.resume(&record)?;
@@ -496,6 +500,20 @@ impl Launch<'_> {
         self.job.tasks.push((waker, Box::new(task)));
         Ok(())
     }
+}
+
+/// Whether the tasks of a fragment may take rows twice: all its inputs only add rows, and none is said to be unique.
+fn may_run_ahead(fragment: &Fragment) -> bool {
+    let suits = |leaf: usize| {
+        fragment.nodes.iter().any(|of| {
+            let place = of.children.iter().position(|child| *child == Child::Input(leaf));
+            let input = place.and_then(|place| of.plan.inputs.get(place));
+            input.is_some_and(|input| {
+                input.properties.append_only && input.properties.unique_key.is_none()
+            })
+        })
+    };
+    (0..fragment.inputs.len()).all(suits)
 }
 
 fn bind(edge: &Edge, waker: &Waker) {

@@ -18,7 +18,7 @@
 //!
 //! Errors are data: a row for which an expression fails is reported and left out; a group whose result overflows is
 //! reported and kept out of the output until it is right again. Groups of closed windows are forgotten if the plan says so;
-//! else watermarks drop no state here.
+//! else watermarks drop no state here. With a time to live, groups that it is over for leave with their rows (`expire.rs`).
 //!
 //! For checkpoints see `durable.rs`.
 
@@ -38,6 +38,7 @@ use crate::error::Result;
 use crate::errors::RowError;
 use crate::message::Barrier;
 use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
+use crate::operators::expiry::Expiry;
 use crate::plan;
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -56,6 +57,7 @@ mod count;
 mod distinct;
 mod durable;
 mod exact_sum;
+mod expire;
 mod expressions;
 mod extremum;
 mod float_sum;
@@ -74,6 +76,8 @@ const EMIT_ROWS: usize = 8192;
 ///
 /// `emits_initial_row`: this task shows the only group of an aggregate without group columns even before any row.
 ///
+/// `ttl_ms`: groups that nothing has touched for so long are dropped.
+///
 /// # Errors
 /// `Unsupported` when a function cannot be maintained.
 pub(crate) fn build(
@@ -82,15 +86,19 @@ pub(crate) fn build(
     output_schema: &SchemaRef,
     input_append_only: bool,
     emits_initial_row: bool,
+    ttl_ms: Option<u64>,
 ) -> Result<Box<dyn Operator>> {
-    let mut calls = plan_calls(&plan.calls, input_schema, input_append_only)?;
+    // What a distinct count for one call holds is what a checkpoint has of it; groups can be taken out of that.
+    let drops_groups = ttl_ms.is_some() || plan.closes.is_some();
+    let mut calls = plan_calls(&plan.calls, input_schema, input_append_only, drops_groups)?;
+    if ttl_ms.is_some() {
+        expire::check(&mut calls, input_append_only)?;
+    }
     let groups = Groups::new(&plan.group, input_schema, input_append_only)?;
     let group_schema = project_schema(input_schema, &plan.group);
     // Ids of forgotten groups come again: new groups are then not those with the next ids.
-    let emits_at_once = input_append_only
-        && plan.calls.is_empty()
-        && !plan.group.is_empty()
-        && plan.closes.is_none();
+    let emits_at_once =
+        input_append_only && plan.calls.is_empty() && !plan.group.is_empty() && !drops_groups;
     let values = if emits_at_once { Vec::new() } else { groups.fields() };
     Ok(Box::new(HashAggregate {
         durable: Durable::new(&plan.group, &group_schema, values, &mut calls.folds),
@@ -110,6 +118,7 @@ pub(crate) fn build(
         failing: BTreeMap::new(),
         watermark: None,
         closing: plan.closes.map(Closing::new),
+        expiry: ttl_ms.map(Expiry::new),
     }))
 }
 
@@ -139,6 +148,8 @@ struct HashAggregate {
     watermark: Option<Watermark>,
     /// Present where groups are forgotten when their window has closed.
     closing: Option<Closing>,
+    /// Present where groups are dropped that nothing has touched for a while.
+    expiry: Option<Expiry>,
 }
 
 /// Some groups with a result column for each call.
@@ -179,7 +190,7 @@ impl Operator for HashAggregate {
         Ok(())
     }
 
-    fn on_barrier(&mut self, _: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+    fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
         if self.first_row_due {
             self.first_row_due = false;
             self.groups.grow(1);
@@ -204,8 +215,9 @@ impl Operator for HashAggregate {
         for ids in hidden.chunks(EMIT_ROWS) {
             self.emit_hidden(ids, ctx, out)?;
         }
+        self.expire(barrier.time_ms, ctx, out)?;
         if let Some(watermark) = self.watermark.take() {
-            self.forget_closed(watermark)?;
+            self.forget_closed(watermark, ctx.durable)?;
             out.watermark(watermark);
         }
         Ok(())
@@ -255,15 +267,12 @@ impl Operator for HashAggregate {
         self.emit_shown(from, out)
     }
 
-    fn closing_column(&self, _: usize) -> Option<usize> {
-        // Each table has the key columns first.
-        self.closing.as_ref().map(Closing::key)
-    }
-
     fn state_size(&self) -> StateSize {
         let folds: usize = self.folds.iter().map(|fold| fold.bytes()).sum();
         let closing = self.closing.as_ref().map_or(0, Closing::bytes);
-        StateSize { rows: self.groups.len(), bytes: folds + self.groups.bytes() + closing }
+        let expiry = self.expiry.as_ref().map_or(0, Expiry::bytes);
+        let bytes = folds + self.groups.bytes() + closing + expiry;
+        StateSize { rows: self.groups.len(), bytes }
     }
 }
 
@@ -293,6 +302,12 @@ impl HashAggregate {
         self.folds.iter_mut().for_each(|fold| fold.grow(bound));
         let mut shown = Vec::new();
         self.groups.touch(ids, &mut shown, &mut self.hidden);
+        if let Some(expiry) = &mut self.expiry {
+            match ids {
+                Ids::One(id) => expiry.touch(id),
+                Ids::Many(ids) => ids.iter().for_each(|&id| expiry.touch(id)),
+            }
+        }
         if !shown.is_empty() {
             let (columns, _) = self.read(&shown)?;
             self.before.push(Results { ids: shown, columns });
@@ -421,6 +436,7 @@ impl HashAggregate {
                 self.folds.iter_mut().for_each(|fold| fold.clear(id));
                 self.groups.remove(id);
                 self.closing.iter_mut().for_each(|closing| closing.forget(id));
+                self.expiry.iter_mut().for_each(|expiry| expiry.forget(id));
             } else if ctx.durable {
                 self.groups.mark(id);
             }
@@ -430,7 +446,7 @@ impl HashAggregate {
 
     /// Drops groups whose window has closed: they have been given and cannot change any more. What was reported of them
     /// stays.
-    fn forget_closed(&mut self, frontier: Watermark) -> Result<()> {
+    fn forget_closed(&mut self, frontier: Watermark, durable: bool) -> Result<()> {
         let Some(closing) = &mut self.closing else {
             return Ok(());
         };
@@ -438,11 +454,19 @@ impl HashAggregate {
         if ids.is_empty() {
             return Ok(());
         }
-        self.record_closed(&ids)?;
-        self.folds.iter_mut().for_each(|fold| fold.close(&ids));
-        for id in ids {
-            self.groups.remove(id);
+        for &id in &ids {
             self.failing.remove(&id);
+        }
+        self.forget(&ids, durable)
+    }
+
+    /// Forgets groups that may have rows.
+    fn forget(&mut self, ids: &[u32], durable: bool) -> Result<()> {
+        self.record_dropped(ids, durable)?;
+        self.folds.iter_mut().for_each(|fold| fold.close(ids));
+        for &id in ids {
+            self.groups.remove(id);
+            self.closing.iter_mut().for_each(|closing| closing.forget(id));
         }
         Ok(())
     }

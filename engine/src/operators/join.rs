@@ -16,13 +16,15 @@
 //! Whether a row has a partner is known from the sum of weights of the other side's key if there is
 //! no residual condition, else from a count for each row. Rows with a NULL in their key match
 //! nothing and are not held, unless NULL equals NULL. State is never dropped by watermark: interval
-//! joins are another operator. It survives as a table for each side (`durable.rs`).
+//! joins are another operator. It survives as a table for each side (`durable.rs`). With a time to
+//! live, rows leave as if they had been deleted (`expire.rs`).
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
+use crate::message::Barrier;
 use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
 use crate::operators::row_store::{NONE, take_columns};
 use crate::plan::{self, JoinKind};
@@ -38,12 +40,15 @@ use side::{Incoming, Side};
 
 mod durable;
 mod emit;
+mod expire;
 mod keys;
 mod pairs;
 mod residual;
 mod side;
 
 /// The operator of a join node. Input 0 is left, 1 is right.
+///
+/// `ttl_ms`: rows that are older than this are dropped.
 ///
 /// # Errors
 /// When a key's type cannot be compared, or the plan is not consistent with the schemas.
@@ -54,25 +59,29 @@ pub(crate) fn build(
     output: &SchemaRef,
     left_append_only: bool,
     right_append_only: bool,
+    ttl_ms: Option<u64>,
 ) -> Result<Box<dyn Operator>> {
+    // What was given of rows that never leave stays when they are dropped.
+    let is_quiet = left_append_only && right_append_only && plan.kind == JoinKind::Inner;
+    let expires = ttl_ms.is_some();
     let emitter = Emitter::new(plan.kind, left, right, output);
     let residual = plan.filter.as_ref().map(|expr| Residual::new(expr, left, right)).transpose()?;
     let by_key = residual.is_none();
     let has_sums = [by_key && emitter.gives_lone(1), by_key && emitter.gives_lone(0)];
     let keys = JoinKeys::new(plan, left, right, has_sums)?;
-    let append_only = [left_append_only, right_append_only];
+    let append_only = [left_append_only && !expires, right_append_only && !expires];
     let schemas = [left, right];
     let side = |side: usize| {
-        let columns = if side == 0 || emitter.gives_pairs() {
+        let columns = if side == 0 || emitter.gives_pairs() || expires {
             (0..schemas[side].fields().len()).collect()
         } else {
             residual.as_ref().map_or(Vec::new(), |residual| residual.columns[side].clone())
         };
         let has_matches = !by_key && emitter.gives_lone(side);
-        Side::new(side, columns, append_only[side], has_matches)
+        Side::new(side, columns, append_only[side], has_matches, ttl_ms)
     };
     let sides = [side(0), side(1)];
-    let is_held = [true, emitter.gives_pairs() || !by_key];
+    let is_held = [true, emitter.gives_pairs() || !by_key || expires];
     let plan_keys = [&plan.left_keys, &plan.right_keys];
     let table = |side: usize| {
         let held = if is_held[side] { &sides[side].columns[..] } else { &[] };
@@ -80,7 +89,7 @@ pub(crate) fn build(
     };
     let tables = [table(0), table(1)];
     let is_settled =
-        by_key && right_append_only && matches!(plan.kind, JoinKind::LeftSemi | JoinKind::LeftAnti);
+        by_key && append_only[1] && matches!(plan.kind, JoinKind::LeftSemi | JoinKind::LeftAnti);
     Ok(Box::new(HashJoin {
         emitter,
         residual,
@@ -90,7 +99,14 @@ pub(crate) fn build(
         append_only,
         is_held,
         is_settled,
-        replay: replay_of(plan, schemas, is_settled),
+        replay: if expires {
+            Replay::Never("its rows have a time to live")
+        } else {
+            replay_of(plan, schemas, is_settled)
+        },
+        inputs: [SchemaRef::clone(left), SchemaRef::clone(right)],
+        expires,
+        is_quiet,
         ids: Vec::new(),
         candidates: Pairs::default(),
         found: Pairs::default(),
@@ -131,6 +147,10 @@ struct HashJoin {
     /// Whether a left row that has a partner has one for ever, so that it need not be held.
     is_settled: bool,
     replay: Replay,
+    inputs: [SchemaRef; 2],
+    /// Rows have a time to live; and nothing is said when it is over.
+    expires: bool,
+    is_quiet: bool,
     /// Scratch: key ids of the batch, candidate pairs, matching pairs.
     ids: Vec<u32>,
     candidates: Pairs,
@@ -154,6 +174,10 @@ impl Operator for HashJoin {
         let done = self.process(input, &batch, &mut ids, ctx, out);
         self.ids = ids;
         done
+    }
+
+    fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        if self.expires { self.expire(barrier.time_ms, ctx, out) } else { Ok(()) }
     }
 
     fn state_tables(&self) -> Vec<StateTable> {
@@ -186,7 +210,9 @@ impl Operator for HashJoin {
     }
 
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
-        self.count_matches(0..self.keys.id_bound() as u32)
+        self.count_matches(0..self.keys.id_bound() as u32)?;
+        self.sides.iter_mut().for_each(Side::touch_all);
+        Ok(())
     }
 
     fn replay(&self) -> Replay {

@@ -70,21 +70,21 @@ pub(crate) struct Subject<'a> {
 
 /// The sum of changes of a state table.
 #[derive(Clone, Debug)]
-enum Contents {
+pub(crate) enum Contents {
     Bag(ChangeBatch),
     /// The newest row of each key, by the key's text.
     Keyed(BTreeMap<String, ChangeBatch>),
 }
 
 impl Contents {
-    fn new(table: &StateTable) -> Self {
+    pub(crate) fn new(table: &StateTable) -> Self {
         match &table.kind {
             StateKind::Bag => Self::Bag(ChangeBatch::empty(table.schema.clone())),
             StateKind::Keyed(_) => Self::Keyed(BTreeMap::new()),
         }
     }
 
-    fn add(&mut self, table: &StateTable, changes: &ChangeBatch) {
+    pub(crate) fn add(&mut self, table: &StateTable, changes: &ChangeBatch) {
         assert_eq!(changes.schema(), table.schema, "{}: changes of another schema", table.name);
         match (self, &table.kind) {
             (Self::Keyed(rows), StateKind::Keyed(columns)) => {
@@ -106,7 +106,7 @@ impl Contents {
         }
     }
 
-    fn rows(&self, table: &StateTable) -> ChangeBatch {
+    pub(crate) fn rows(&self, table: &StateTable) -> ChangeBatch {
         match self {
             Self::Bag(sum) => sum.clone(),
             Self::Keyed(rows) => {

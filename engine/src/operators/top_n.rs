@@ -13,7 +13,8 @@
 //! If rows never leave, only those within the limit are held, and a row that cannot be among them
 //! is dropped by a look at its prefix. Else all rows are held. The order is total over rows that
 //! differ, so that the result is a function of the rows. State is not dropped by watermark. Its
-//! table has the rows that are held.
+//! table has the rows that are held. With a time to live, partitions leave with their rows
+//! (`expire.rs`).
 
 use arrow::datatypes::SchemaRef;
 
@@ -21,6 +22,7 @@ use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::message::Barrier;
 use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
+use crate::operators::expiry::Expiry;
 use crate::plan::{self, RankFunction};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -32,6 +34,7 @@ use partition::{Bound, Partition};
 use rows::{BATCH_ROWS, Emitter, HeldTable, Rows};
 use window::{Shown, Window};
 
+mod expire;
 mod first;
 mod keys;
 mod order;
@@ -40,7 +43,7 @@ mod rows;
 mod sorted;
 mod window;
 
-/// The operator of a Top-N node.
+/// The operator of a Top-N node. `ttl_ms`: partitions that nothing has touched for so long are dropped.
 ///
 /// # Errors
 /// When a partition column's type cannot be compared.
@@ -49,6 +52,7 @@ pub(crate) fn build(
     input: &SchemaRef,
     output: &SchemaRef,
     input_append_only: bool,
+    ttl_ms: Option<u64>,
 ) -> Result<Box<dyn Operator>> {
     let width = input.fields().len();
     let used = plan.partition.iter().chain(plan.order.iter().map(|key| &key.column));
@@ -68,7 +72,11 @@ pub(crate) fn build(
     };
     let table = HeldTable::new(input);
     let numbers_rows = function == RankFunction::RowNumber && !plan.with_ties;
-    if input_append_only && numbers_rows && (plan.offset, plan.limit) == (0, Some(1)) {
+    if ttl_ms.is_none()
+        && input_append_only
+        && numbers_rows
+        && (plan.offset, plan.limit) == (0, Some(1))
+    {
         return Ok(Box::new(FirstRow::new(keys, order, emitter, table, width)));
     }
     let bound = window.end.filter(|_| input_append_only).map(|end| Bound {
@@ -91,6 +99,8 @@ pub(crate) fn build(
         frontier: None,
         touched: Vec::new(),
         shown: Vec::new(),
+        expiry: ttl_ms.map(Expiry::new),
+        missing: Vec::new(),
         ids: Vec::new(),
         prefixes: Vec::new(),
     }))
@@ -114,6 +124,10 @@ struct TopN {
     /// Partitions touched in this epoch, and where in `shown` lies what was shown of each before.
     touched: Vec<(u32, usize)>,
     shown: Vec<Shown>,
+    /// The age of partitions, if they have a time to live.
+    expiry: Option<Expiry>,
+    /// Entries of negative weight that came in this epoch, if they have.
+    missing: Vec<(u32, Entry)>,
     /// Scratch: partition and prefix of each row of a batch.
     ids: Vec<u32>,
     prefixes: Vec<u64>,
@@ -155,7 +169,8 @@ impl Operator for TopN {
         Ok(())
     }
 
-    fn on_barrier(&mut self, _: &Barrier, _: &Context, out: &mut Output) -> Result<()> {
+    fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.expire(barrier.time_ms, ctx.durable)?;
         self.rows.write_changes(&mut self.table)?;
         let mut changes = Vec::new();
         let mut shown = Vec::new();
@@ -213,17 +228,22 @@ impl Operator for TopN {
 
     /// The rows are as at the end of an epoch whose result is out.
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
+        self.missing.clear();
         self.end_epoch()
     }
 
     fn replay(&self) -> Replay {
-        Replay::Input
+        match self.expiry {
+            Some(_) => Replay::Never("its rows have a time to live"),
+            None => Replay::Input,
+        }
     }
 
     fn state_size(&self) -> StateSize {
         let entries = self.rows.store.len() * size_of::<Entry>();
         let partitions = self.partitions.capacity() * (size_of::<Partition>() + 8);
-        let bytes = self.keys.bytes() + entries + partitions + self.rows.bytes();
+        let expiry = self.expiry.as_ref().map_or(0, Expiry::bytes);
+        let bytes = self.keys.bytes() + entries + partitions + self.rows.bytes() + expiry;
         StateSize { rows: self.rows.store.len(), bytes }
     }
 }
@@ -293,6 +313,9 @@ impl TopN {
         match place.rows.insert(entry, |a, b| order.compare(&rows.store, a, b)) {
             None => {
                 rows.set_weight(entry.id, weight);
+                if weight < 0 && self.expiry.is_some() {
+                    self.missing.push((partition, entry));
+                }
                 if let Some(bound) = bound {
                     bound.prune(place, entry, true, order, rows);
                 }
@@ -323,6 +346,7 @@ impl TopN {
             return;
         }
         place.touched = self.rows.epoch;
+        self.expiry.iter_mut().for_each(|expiry| expiry.touch(partition));
         self.touched.push((partition, self.shown.len()));
         let rows = &self.rows;
         let weight = |id| rows.weight(id);
@@ -331,14 +355,16 @@ impl TopN {
 
     /// Forgets the keys of partitions that became empty.
     fn forget_empty(&mut self) {
-        if self.append_only {
+        if self.append_only && self.expiry.is_none() {
             return;
         }
         for &(partition, _) in &self.touched {
             let place = &mut self.partitions[partition as usize];
             if place.rows.is_empty() {
                 *place = Partition::default();
+                self.thresholds[partition as usize] = u64::MAX;
                 self.keys.remove(partition);
+                self.expiry.iter_mut().for_each(|expiry| expiry.forget(partition));
             }
         }
     }

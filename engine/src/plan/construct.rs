@@ -26,13 +26,19 @@ impl StreamPlan {
         let properties = properties.project(|column| projection.iter().position(|&p| p == column));
         let schema = project_schema(schema, &projection);
         let node = PlanNode::Scan(Scan { relation, name: name.into(), projection });
-        Self { node, inputs: vec![], schema, properties }
+        Self { node, inputs: vec![], schema, properties, state_ttl_ms: None }
     }
 
     /// Constant rows.
     pub fn values(rows: RecordBatch) -> Self {
         let properties = Properties { append_only: true, ..Properties::default() };
-        Self { schema: rows.schema(), node: PlanNode::Values(rows), inputs: vec![], properties }
+        Self {
+            schema: rows.schema(),
+            node: PlanNode::Values(rows),
+            inputs: vec![],
+            properties,
+            state_ttl_ms: None,
+        }
     }
 
     /// Filters by the predicate, then projects.
@@ -55,7 +61,7 @@ impl StreamPlan {
             }
         };
         let node = PlanNode::FilterProject(FilterProject { predicate, exprs });
-        Ok(Self { node, inputs: vec![self], schema, properties })
+        Ok(Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None })
     }
 
     /// Expands list columns.
@@ -63,7 +69,13 @@ impl StreamPlan {
         let kept = |column: usize| (!unnest.columns.contains(&column)).then_some(column);
         let mut properties = self.properties.project(kept);
         properties.unique_key = None;
-        Self { node: PlanNode::Unnest(unnest), inputs: vec![self], schema, properties }
+        Self {
+            node: PlanNode::Unnest(unnest),
+            inputs: vec![self],
+            schema,
+            properties,
+            state_ttl_ms: None,
+        }
     }
 
     /// Groups and aggregates.
@@ -79,7 +91,7 @@ impl StreamPlan {
         };
         let schema = Arc::new(Schema::new(fields));
         let node = PlanNode::Aggregate(Aggregate { group, calls, closes: None });
-        Self { node, inputs: vec![self], schema, properties }
+        Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 
     /// Lets an aggregate forget groups whose window has closed: its output column `column`, a group column, is the
@@ -115,7 +127,13 @@ impl StreamPlan {
         }
         let properties = Properties { append_only, unique_key, watermark_columns };
         let schema = Arc::new(Schema::new(fields));
-        Self { node: PlanNode::Join(join), inputs: vec![left, right], schema, properties }
+        Self {
+            node: PlanNode::Join(join),
+            inputs: vec![left, right],
+            schema,
+            properties,
+            state_ttl_ms: None,
+        }
     }
 
     /// UNION ALL of plans whose schemas agree in types.
@@ -130,7 +148,7 @@ impl StreamPlan {
             unique_key: None,
             watermark_columns: watermarks.filter(everywhere).collect(),
         };
-        Ok(Self { node: PlanNode::Union, inputs, schema, properties })
+        Ok(Self { node: PlanNode::Union, inputs, schema, properties, state_ttl_ms: None })
     }
 
     /// EXCEPT or INTERSECT with another plan.
@@ -144,7 +162,7 @@ impl StreamPlan {
         };
         let schema = Arc::clone(&self.schema);
         let node = PlanNode::SetOperation(operation);
-        Self { node, inputs: vec![self, right], schema, properties }
+        Self { node, inputs: vec![self, right], schema, properties, state_ttl_ms: None }
     }
 
     /// The first rows by an order.
@@ -161,7 +179,13 @@ impl StreamPlan {
             watermark_columns: self.properties.watermark_columns.clone(),
         };
         let schema = Arc::new(Schema::new(fields));
-        Self { node: PlanNode::TopN(top_n), inputs: vec![self], schema, properties }
+        Self {
+            node: PlanNode::TopN(top_n),
+            inputs: vec![self],
+            schema,
+            properties,
+            state_ttl_ms: None,
+        }
     }
 
     /// Gives each row its session; `start` and `end` are the names of the session's columns.
@@ -192,7 +216,7 @@ impl StreamPlan {
         };
         let schema = Arc::new(Schema::new(kept));
         let node = PlanNode::SessionWindow(session);
-        Self { node, inputs: vec![self], schema, properties }
+        Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 
     /// Derives watermarks for a column.
@@ -201,14 +225,14 @@ impl StreamPlan {
         properties.watermark_columns = vec![column];
         let schema = Arc::clone(&self.schema);
         let node = PlanNode::Watermark(WatermarkNode { column, expr });
-        Self { node, inputs: vec![self], schema, properties }
+        Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 
     /// Drops rows whose window end (that column) the watermark has passed.
     pub fn late_filter(self, column: usize) -> Self {
         let (schema, properties) = (Arc::clone(&self.schema), self.properties.clone());
         let node = PlanNode::LateFilter(CloseColumn { column });
-        Self { node, inputs: vec![self], schema, properties }
+        Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 
     /// Holds rows back until their window end (that column) has been passed; the output is append-only.
@@ -217,7 +241,7 @@ impl StreamPlan {
         properties.append_only = true;
         let schema = Arc::clone(&self.schema);
         let node = PlanNode::EmitOnClose(CloseColumn { column });
-        Self { node, inputs: vec![self], schema, properties }
+        Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 }
 

@@ -48,6 +48,12 @@ impl StreamPlan {
 
     /// The node alone, without properties.
     pub fn describe_node(&self) -> String {
+        let ttl = self.state_ttl_ms.map(Duration::from_millis);
+        let ttl = ttl.map_or(String::new(), |ttl| format!(", ttl: {ttl:?}"));
+        self.describe_kind() + &ttl
+    }
+
+    fn describe_kind(&self) -> String {
         let input = self.inputs.first();
         let of_input =
             |columns: &[usize]| input.map_or(String::new(), |i| names(&i.schema, columns));

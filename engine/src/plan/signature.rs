@@ -77,7 +77,7 @@ fn of_input(fragment: &Fragment, input: &FragmentInput, roots: &[u64]) -> u64 {
 /// Of an operator alone: what it does, what it keeps, what it gets and gives.
 fn of_node(node: &FragmentNode) -> Result<u64> {
     let plan = &node.plan;
-    let mut hash = Hash::new(&format!("{:?}", node.distributions));
+    let mut hash = Hash::new(&format!("{:?} {:?}", node.distributions, plan.state_ttl_ms));
     hash.schema(&plan.schema);
     for input in &plan.inputs {
         hash.schema(&input.schema);

@@ -8,16 +8,17 @@
 //! Each commit adds at most one block to the list of each state table. Lists are kept short, and space is won back, by merging:
 //! see `checkpoint/merge.rs`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use fail::fail_point;
-use parking_lot::Mutex;
 
 use super::backend::{Space, StateBackend, Write};
 use super::block;
 use super::errors::{ErrorChange, StoredErrors};
+use super::history::{History, OperatorState};
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
 use super::log::Log;
 use super::redeal::{Dealt, redeal};
@@ -25,7 +26,6 @@ use super::restore::Saved;
 use super::stored::Tables;
 use super::{Delta, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
-use crate::engine::CheckpointInfo;
 use crate::error::{EngineError, Result};
 use crate::errors::RowError;
 use crate::plan::RelationId;
@@ -33,9 +33,6 @@ use crate::sink::{Committable, Sink};
 use crate::time::Epoch;
 
 pub(super) mod merge;
-
-/// Checkpoints that are remembered for `millstream.checkpoints`.
-const HISTORY: usize = 256;
 
 /// A checkpoint of more rows than this is one of many to come: merging can wait.
 const BUSY_ROWS: u64 = 500_000;
@@ -60,6 +57,8 @@ pub(crate) struct TaskDelta {
     /// Changes of the relation's own contents.
     pub(crate) contents: Vec<ChangeBatch>,
     pub(crate) record: TaskRecord,
+    /// How long the task waited for the barrier on its other inputs, microseconds.
+    pub(crate) align_us: u64,
     /// Rows that could not be computed.
     pub(crate) errors: Vec<RowError>,
 }
@@ -69,10 +68,8 @@ pub(crate) type Prepared = (RelationId, Arc<dyn Sink>, Vec<Committable>);
 
 /// A checkpoint whose barrier has passed all tasks.
 pub(crate) struct Request {
+    pub(crate) id: u64,
     pub(crate) epoch: Epoch,
-    /// Microseconds since 1970.
-    pub(crate) started_us: i64,
-    pub(crate) barrier_us: u64,
     /// In the order in which each task handed them over.
     pub(crate) deltas: Vec<TaskDelta>,
     /// Changes of tables, which commits make outside the tasks.
@@ -84,8 +81,24 @@ pub(crate) struct Request {
     pub(crate) log_position: u64,
 }
 
-/// The newest checkpoints, shared with readers.
-pub(crate) type History = Arc<Mutex<VecDeque<CheckpointInfo>>>;
+impl Request {
+    /// One for this and a later checkpoint, for which this one was given up.
+    pub(crate) fn followed_by(mut self, later: Self) -> Self {
+        self.deltas.extend(later.deltas);
+        self.tables.extend(later.tables);
+        self.prepared.extend(later.prepared);
+        let Self { deltas, tables, prepared, .. } = self;
+        Self { deltas, tables, prepared, ..later }
+    }
+
+    /// Nothing of this relation is to be written any more.
+    pub(crate) fn forget(&mut self, relation: RelationId) {
+        self.deltas.retain(|delta| delta.relation != relation);
+        self.tables.retain(|(table, _)| *table != relation);
+        self.prepared.retain(|(sink, _, _)| *sink != relation);
+        self.complete.retain(|(job, _)| *job != relation);
+    }
+}
 
 /// See the module's text.
 pub(crate) struct CheckpointWriter {
@@ -101,7 +114,9 @@ pub(crate) struct CheckpointWriter {
     tasks: BTreeMap<(RelationId, u16, u16), TaskRecord>,
     forgotten: BTreeSet<RelationId>,
     errors: StoredErrors,
-    history: History,
+    history: Arc<History>,
+    /// Checkpoints up to this epoch have been given up, if they are not durable.
+    given_up: Arc<AtomicU64>,
     /// Much is being written: merging can wait.
     busy: bool,
 }
@@ -113,6 +128,7 @@ impl CheckpointWriter {
     pub(crate) fn new(
         backend: Arc<dyn StateBackend>,
         log: Arc<Log>,
+        history: Arc<History>,
         saved: &Saved,
         tables: Arc<Tables>,
     ) -> Self {
@@ -129,12 +145,31 @@ impl CheckpointWriter {
             tasks: saved.tasks.clone(),
             forgotten: BTreeSet::new(),
             errors: saved.errors.clone(),
-            history: History::default(),
+            history,
+            given_up: Arc::default(),
         }
     }
 
-    pub(crate) fn history(&self) -> History {
-        Arc::clone(&self.history)
+    /// By which checkpoints are given up: the newest epoch of those.
+    pub(crate) fn given_up(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.given_up)
+    }
+
+    /// Whether a checkpoint has been given up.
+    pub(crate) fn is_given_up(&self, request: &Request) -> bool {
+        self.given_up.load(Ordering::Acquire) >= request.epoch.0
+    }
+
+    /// It is not tried again by itself.
+    pub(crate) fn fail(&self, request: &Request, reason: &str) {
+        self.history.fail(request.id, reason);
+    }
+
+    fn check_time(&self, request: &Request) -> Result<()> {
+        if self.is_given_up(request) {
+            return Err(EngineError::external("writing a checkpoint", "it took too long"));
+        }
+        Ok(())
     }
 
     /// Makes a checkpoint durable. After an error nothing has changed and the same request may be tried again.
@@ -153,7 +188,7 @@ impl CheckpointWriter {
         let started = Instant::now();
         let mut writes = Vec::new();
         let mut lists = BTreeMap::new();
-        let (mut rows, mut bytes) = (0, 0);
+        let mut written: BTreeMap<TableKey, (u64, u64)> = BTreeMap::new();
         for (key, (kind, changes)) in self.blocks(request) {
             let mut list = self.lists.get(&key).cloned().unwrap_or_default();
             let summed = block::sum(&kind, &changes, list.is_empty())?;
@@ -163,7 +198,7 @@ impl CheckpointWriter {
                 if added.is_file {
                     files.push((key, added.number));
                 }
-                (rows, bytes) = (rows + added.rows, bytes + added.bytes);
+                written.insert(key, (added.rows, added.bytes));
                 list.push(added);
                 writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&list)?));
             }
@@ -171,7 +206,7 @@ impl CheckpointWriter {
         }
         let record = CheckpointRecord {
             format: layout::FORMAT,
-            id: self.record.id + 1,
+            id: request.id,
             epoch: request.epoch.0,
             next_block: self.next_block,
         };
@@ -197,7 +232,8 @@ impl CheckpointWriter {
         let encode_us = micros(started);
         let started = Instant::now();
         // The commits of this epoch are in the state from here on: their records must not come after this one.
-        self.log.wait(request.log_position)?;
+        self.log.wait_while(request.log_position, &|| !self.is_given_up(request))?;
+        self.check_time(request)?;
         let from = layout::log(0, 0);
         let to = layout::log(request.epoch.next().0, 0);
         writes.push(Write::DeleteRange(Space::Log, from, to));
@@ -225,11 +261,12 @@ impl CheckpointWriter {
         for ((relation, fragment, task), epoch) in handed_over {
             self.tables.written(relation, fragment, task, epoch);
         }
-        self.busy = rows > BUSY_ROWS;
+        self.busy = written.values().map(|(rows, _)| rows).sum::<u64>() > BUSY_ROWS;
         self.tasks.extend(tasks);
         self.jobs.retain(|job, _| request.complete.iter().any(|(complete, _)| complete == job));
         self.jobs.extend(jobs);
-        self.remember(request, encode_us, micros(started), bytes, rows);
+        let operators = self.operators(&written);
+        self.history.complete(request.id, operators, (encode_us, micros(started)));
         Ok(())
     }
 
@@ -315,24 +352,22 @@ impl CheckpointWriter {
         Ok(jobs)
     }
 
-    fn remember(&self, request: &Request, encode_us: u64, write_us: u64, bytes: u64, rows: u64) {
-        let full = self.lists.values().flatten().map(|block| block.bytes).sum();
-        let info = CheckpointInfo {
-            id: self.record.id,
-            epoch: request.epoch,
-            started_us: request.started_us,
-            barrier_us: request.barrier_us,
-            encode_us,
-            write_us,
-            bytes_incremental: bytes,
-            bytes_full: full,
-            rows,
-        };
-        let mut history = self.history.lock();
-        if history.len() == HISTORY {
-            history.pop_front();
+    /// What operators keep, and what of it was written now; tables come in the order of their operators.
+    fn operators(&self, written: &BTreeMap<TableKey, (u64, u64)>) -> Vec<OperatorState> {
+        let mut operators: Vec<OperatorState> = Vec::new();
+        for (key, list) in &self.lists {
+            if operators.last().is_none_or(|last| !last.is_of(key)) {
+                operators.push(OperatorState::of(key));
+            }
+            if let Some(state) = operators.last_mut() {
+                state.rows += list.iter().map(|block| block.rows).sum::<u64>();
+                state.bytes += list.iter().map(|block| block.bytes).sum::<u64>();
+                let (rows, bytes) = written.get(key).copied().unwrap_or_default();
+                state.rows_written += rows;
+                state.bytes_written += bytes;
+            }
         }
-        history.push_back(info);
+        operators
     }
 
     /// Forgets everything about a relation; durable on return.

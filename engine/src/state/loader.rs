@@ -6,7 +6,8 @@
 //! Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988) and needs no bookkeeping on the way of data.
 //! After a restart it is the same: so a start need not read the state.
 //!
-//! Not loaded so: operators that act on time for all keys (session windows, groups that close), and those without keys.
+//! Not loaded so: operators that act on time for all keys (session windows, groups that close, whatever has a time to live),
+//! and those without keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -3,6 +3,9 @@
 //! Commits append under the commit lock and go on; one thread writes what has come together in one synced commit of the backend
 //! (group commit), so that many sessions share a flush. A checkpoint deletes the records that its state contains; after a
 //! crash the rest is replayed. Records hold what was really changed, so that replaying needs no rules of conflict.
+//!
+//! While the log cannot be written, what it has taken waits, and further commits are refused: one that was refused never
+//! appears, and one that was taken does, as soon as the log can be written.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,6 +46,8 @@ pub(crate) struct Log {
     queue: Mutex<Queue>,
     durable: watch::Sender<u64>,
     written: Mutex<u64>,
+    /// Why it cannot be written now.
+    failure: Mutex<Option<EngineError>>,
     changed: Condvar,
 }
 
@@ -64,6 +69,7 @@ impl Log {
             queue: Mutex::new(queue),
             durable: watch::channel(written).0,
             written: Mutex::new(written),
+            failure: Mutex::default(),
             changed: Condvar::new(),
         })
     }
@@ -92,6 +98,9 @@ impl Log {
         if queue.closed {
             return Err(EngineError::ShuttingDown);
         }
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
         let position = queue.next;
         let record = Record { epoch, position, changes };
         match &queue.sender {
@@ -105,6 +114,11 @@ impl Log {
         Ok(position)
     }
 
+    /// Why the log cannot be written now; commits are refused meanwhile.
+    pub(crate) fn failure(&self) -> Option<EngineError> {
+        self.failure.lock().clone()
+    }
+
     /// The position of the newest record.
     pub(crate) fn position(&self) -> u64 {
         self.queue.lock().next - 1
@@ -112,8 +126,13 @@ impl Log {
 
     /// Blocks until the records up to this position are durable.
     pub(crate) fn wait(&self, position: u64) -> Result<()> {
+        self.wait_while(position, &|| true)
+    }
+
+    /// As [`Log::wait`], for as long as the caller is patient.
+    pub(crate) fn wait_while(&self, position: u64, patient: &dyn Fn() -> bool) -> Result<()> {
         let mut written = self.written.lock();
-        while *written < position {
+        while *written < position && patient() {
             if self.queue.lock().closed {
                 return Err(EngineError::ShuttingDown);
             }
@@ -168,25 +187,35 @@ impl Log {
                 next = if bytes < GROUP_BYTES { records.try_recv().ok() } else { None };
             }
             fail_point!("log::before_write");
-            self.write(&writes);
+            if !self.write(&writes) {
+                return;
+            }
             fail_point!("log::after_write");
             self.advance(newest);
         }
     }
 
-    /// Writes for as long as it takes: until then nobody is told that the commits are durable.
-    fn write(&self, writes: &[Write]) {
+    /// Writes for as long as it takes: until then nobody is told that the commits are durable. False when the database
+    /// closes before it succeeds.
+    fn write(&self, writes: &[Write]) -> bool {
         let mut told = false;
         while let Err(error) = self.backend.commit(writes) {
+            *self.failure.lock() = Some(error.clone());
             if !told {
-                tracing::error!(%error, "the log cannot be written; commits wait until it can");
+                tracing::error!(%error, "the log cannot be written: no more commits until it can");
                 told = true;
+            }
+            if self.is_closed() {
+                tracing::error!(%error, "the last commits could not be written");
+                return false;
             }
             std::thread::sleep(RETRY);
         }
         if told {
+            *self.failure.lock() = None;
             tracing::info!("the log can be written again");
         }
+        true
     }
 
     /// Gives the records behind this epoch, in order.

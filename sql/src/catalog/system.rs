@@ -32,6 +32,15 @@ pub(crate) struct SystemContext {
     pub(crate) settings: Arc<Settings>,
 }
 
+impl SystemContext {
+    /// Name, value and description of the session's settings, then of the engine's.
+    pub(crate) fn all_settings(&self) -> Vec<(String, String, &'static str)> {
+        let mut all = self.settings.all();
+        all.extend(crate::settings::system::all(&self.engine.0.config()));
+        all
+    }
+}
+
 /// The engine, printable.
 #[derive(Clone)]
 pub(crate) struct EngineHandle(pub(crate) Arc<Engine>);

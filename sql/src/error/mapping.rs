@@ -28,6 +28,8 @@ impl From<EngineError> for SqlError {
             EngineError::SubscriberTooSlow(_) => Self::new("53400", message),
             EngineError::ShuttingDown => Self::new("57P01", message),
             EngineError::Cancelled => Self::new("57014", message),
+            EngineError::External { .. } if error.is_disk_full() => Self::new("53100", message)
+                .with_hint("It goes on by itself when there is room again."),
             EngineError::External { .. } => Self::new("58030", message),
             EngineError::Evaluation(inner) => from_datafusion(&inner, None),
             EngineError::Arrow(inner) => from_arrow(&inner),

@@ -37,8 +37,8 @@ pub(crate) enum Command {
     Resume { kind: RelationKind, name: ObjectName },
     /// ALTER MATERIALIZED VIEW name AS query: the view as it is to be.
     AlterView(Box<CreateView>),
-    /// ALTER SYSTEM SET parallelism.
-    AlterSystem { parallelism: u32 },
+    /// ALTER SYSTEM SET.
+    AlterSystem(SetVariable),
     /// RESET name or RESET ALL (`None`).
     Reset(Option<String>),
     /// SET name = value; `None` is DEFAULT.
@@ -297,7 +297,7 @@ impl Command {
             }
             Self::Resume { kind: RelationKind::Sink, .. } => "ALTER SINK",
             Self::Resume { .. } => "ALTER SOURCE",
-            Self::AlterSystem { .. } => "ALTER SYSTEM",
+            Self::AlterSystem(_) => "ALTER SYSTEM",
             Self::Reset(_) => "RESET",
             Self::Set(_) => "SET",
             Self::Fetch(fetch) if fetch.moves => "MOVE",

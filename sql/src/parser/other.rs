@@ -63,7 +63,7 @@ pub(super) fn parse_alter(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed
                 return Err(super::columns::unsupported(&format!("{what} other than RESUME")));
             }
             let has_columns = parser.peek_token_ref().token == Token::LParen;
-            if !has_columns && word_at(parser, 0) != "AS" {
+            if !has_columns && !["AS", "WITH"].contains(&word_at(parser, 0).as_str()) {
                 let what = format!("{what} other than RESUME and AS");
                 return Err(super::columns::unsupported(&what));
             }
@@ -77,16 +77,12 @@ pub(super) fn parse_alter(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed
     expect(parser, "ALTER")?;
     expect(parser, "SYSTEM")?;
     expect(parser, "SET")?;
-    let name = parser.parse_identifier()?;
-    if fold(&name) != "parallelism" {
-        return Err(super::columns::unsupported(&format!("ALTER SYSTEM SET {name}")));
-    }
+    let name = parse_setting_name(parser)?;
     if !take(parser, &["TO"]) {
         parser.expect_token(&Token::Eq)?;
     }
-    let tasks = parser.parse_literal_uint()?;
-    let parallelism = u32::try_from(tasks).unwrap_or(u32::MAX);
-    Ok(Command::AlterSystem { parallelism })
+    let value = parse_setting_value(parser)?;
+    Ok(Command::AlterSystem(SetVariable { local: false, name, value }))
 }
 
 pub(super) fn parse_show(parser: &mut Parser<'_>) -> Parsed<Command> {

@@ -14,6 +14,10 @@ use crate::outcome::Outcome;
 use crate::parser::{CreateView, Emit, RelationKind, fold, fold_name};
 use crate::query::stream_plan::{output_schema, plan_stream};
 use crate::session::{Definition, Run, Session, Spec};
+use crate::settings::system::{duration_ms, duration_of_words_ms};
+
+/// How long state is kept that nothing touches.
+pub(super) const STATE_TTL: &str = "state_ttl";
 
 /// The option of a materialized view that names another one, of whose state it keeps what it can.
 const STATE_FROM: &str = "state_from";
@@ -28,7 +32,7 @@ pub(super) async fn run(
         false => "CREATE VIEW",
     };
     session.check_outside_changes(what)?;
-    check(create, if create.materialized { &[STATE_FROM] } else { &[] }, run)?;
+    check(create, if create.materialized { &[STATE_FROM, STATE_TTL] } else { &[] }, run)?;
     match create.materialized {
         true => materialized(session, create, run).await?,
         false => plain(session, create, run).await?,
@@ -208,7 +212,11 @@ fn plan_materialized(
     let columns: Vec<String> = create.columns.iter().map(fold).collect();
     let streamed = plan_stream(&planner, &create.query, &columns, run.text)?;
     check_maintainable(&streamed.logical)?;
-    let spec = ViewSpec { id, name: name.to_string(), plan: streamed.plan };
+    let plan = match create.with.get(STATE_TTL) {
+        Some(text) => streamed.plan.with_state_ttl(state_ttl_ms(text)?)?,
+        None => streamed.plan,
+    };
+    let spec = ViewSpec { id, name: name.to_string(), plan };
     let relation = Relation {
         id,
         name,
@@ -218,6 +226,15 @@ fn plan_materialized(
         detail: Detail::MaterializedView,
     };
     Ok(Definition { relation, spec: Spec::MaterializedView(spec, None) })
+}
+
+/// The option `state_ttl`: in PostgreSQL's form of settings, or as an interval of one unit.
+fn state_ttl_ms(text: &str) -> Result<u64> {
+    let ms = duration_ms(text).or_else(|| duration_of_words_ms(text)).filter(|ms| *ms > 0);
+    ms.ok_or_else(|| {
+        let text = format!("invalid value for option \"{STATE_TTL}\": \"{text}\"");
+        SqlError::new("22023", text).with_hint("For example '30 minutes', '1 hour', '90s'.")
+    })
 }
 
 /// Placeholders have no value in a query that never ends.

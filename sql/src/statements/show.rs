@@ -12,6 +12,7 @@ use crate::error::{Result, SqlError};
 use crate::outcome::Outcome;
 use crate::parser::{Command, RelationKind, Show, parse};
 use crate::session::{Run, Session};
+use crate::settings::system;
 use crate::types::pg_type_name;
 
 pub(super) async fn run(session: &mut Session, show: &Show, run: &Run<'_>) -> Result<Outcome> {
@@ -36,12 +37,14 @@ pub(super) async fn run(session: &mut Session, show: &Show, run: &Run<'_>) -> Re
         Show::Columns(name) => describe(session, name, run),
         Show::Create(kind, name) => create(session, *kind, name, run),
         Show::All => {
-            let all = session.settings.all().into_iter();
+            let system = system::all(&session.db.engine().config());
+            let all = session.settings.all().into_iter().chain(system);
             let all = all.map(|(name, value, text)| vec![name, value, text.to_string()]);
             Ok(texts(&["name", "setting", "description"], all.collect()))
         }
         Show::Setting(name) => {
-            let value = session.settings.get(name).ok_or_else(|| {
+            let system = || system::get(&session.db.engine().config(), name);
+            let value = session.settings.get(name).or_else(system).ok_or_else(|| {
                 let text = format!("unrecognized configuration parameter \"{name}\"");
                 SqlError::new("42704", text)
             })?;

@@ -79,6 +79,7 @@ impl Inner {
             terminal: Terminal::Relation(Box::new(terminal)),
             metrics,
             durable,
+            may_run_ahead: false,
         });
         if let Some(record) = saved.and_then(|saved| place.record(&saved)) {
             task.resume(&record)?;
@@ -100,6 +101,7 @@ impl Inner {
             tasks: vec![(waker, Box::new(task))],
             mailboxes: vec![mailbox],
             table: Some(table),
+            step_ms: None,
         };
         Ok((relation, job))
     }
@@ -179,6 +181,7 @@ impl Inner {
                 terminal: Terminal::Relation(Box::new(terminal)),
                 metrics,
                 durable: self.is_durable().then(|| Handover::stateless(task, 0)),
+                may_run_ahead: false,
             });
             if let Some(mark) = mark {
                 task.leaves.iter_mut().for_each(|leaf| leaf.frontier = mark);
@@ -187,7 +190,7 @@ impl Inner {
         }
         let roots = tasks.len();
         relation.wakers = wakers;
-        Ok(NewJob { id, roots, scans: 0, tasks, mailboxes, table: None })
+        Ok(NewJob { id, roots, scans: 0, tasks, mailboxes, table: None, step_ms: None })
     }
 
     /// The sources of a plan that do not run yet, with their splits for each task.

@@ -69,6 +69,8 @@ enum Planned {
 struct Planner<'a> {
     schema: &'a SchemaRef,
     append_only: bool,
+    /// Distinct counts share no table.
+    apart: bool,
     expressions: Expressions,
     folds: Vec<(FoldKey, Planned)>,
 }
@@ -81,9 +83,10 @@ pub(super) fn plan_calls(
     calls: &[AggregateCall],
     schema: &SchemaRef,
     append_only: bool,
+    apart: bool,
 ) -> Result<Calls> {
     let expressions = Expressions::default();
-    let mut planner = Planner { schema, append_only, expressions, folds: Vec::new() };
+    let mut planner = Planner { schema, append_only, apart, expressions, folds: Vec::new() };
     let outputs = calls.iter().map(|call| {
         let filter = call.filter.as_ref().map(|filter| planner.expressions.filter(filter));
         let (fold, what) = match planner.columnar(call, filter)? {
@@ -206,6 +209,9 @@ impl Planner<'_> {
         let Ok(mut counts) = Distinct::new(columns, &types, self.append_only) else {
             return Ok(None);
         };
+        if self.apart {
+            counts = counts.alone();
+        }
         let call = counts.add_call(filter);
         let call = call.ok_or_else(|| EngineError::internal("no room for a distinct count"))?;
         self.folds.push((key, Planned::Distinct(Box::new(counts))));

@@ -21,8 +21,10 @@ use arrow::datatypes::{DataType, Field, UInt32Type};
 
 use super::exact_sum::ExactSum;
 use super::float_sum::FloatSum;
-use super::fold::{BagChanges, BagState, Failures, Fold, FoldBatch, Reading, State, What, field};
-use super::scalars::{Scalar, doubles, narrow, scalar_of, wide};
+use super::fold::{
+    BagChanges, BagContents, BagState, Failures, Fold, FoldBatch, Reading, State, What, field,
+};
+use super::scalars::{Scalar, doubles, from_narrow, narrow, scalar_of, wide};
 use super::sum::Sum;
 use crate::error::{EngineError, Result};
 
@@ -43,6 +45,7 @@ pub(super) struct Distinct {
     types: Vec<DataType>,
     /// The filter of each call.
     filters: Vec<Option<usize>>,
+    calls_max: usize,
     numbers: Option<Numbers>,
     table: Table,
     /// The count of call `c` in group `g` is at `g * calls + c`.
@@ -86,6 +89,7 @@ impl Distinct {
             columns,
             types: types.to_vec(),
             filters: Vec::new(),
+            calls_max: CALLS_MAX,
             numbers,
             table,
             counts: Vec::new(),
@@ -107,12 +111,18 @@ impl Distinct {
         self.totals.is_some()
     }
 
+    /// One call only.
+    pub(super) fn alone(mut self) -> Self {
+        self.calls_max = 1;
+        self
+    }
+
     /// Adds a call; gives its number, or `None` when the table is full. Only before the first batch.
     pub(super) fn add_call(&mut self, filter: Option<usize>) -> Option<usize> {
         if let Some(call) = self.filters.iter().position(|other| *other == filter) {
             return Some(call);
         }
-        (self.filters.len() < CALLS_MAX).then(|| {
+        (self.filters.len() < self.calls_max).then(|| {
             self.filters.push(filter);
             self.filters.len() - 1
         })
@@ -316,6 +326,39 @@ impl BagState for Distinct {
         let (columns, calls) = batch.columns.split_at(self.columns.len());
         let calls = calls[0].as_primitive::<UInt32Type>().values().to_vec();
         self.add(batch, columns, calls)
+    }
+
+    /// Of several calls it is not known which of them a row was for.
+    fn has_contents(&self) -> bool {
+        self.filters.len() == 1
+    }
+
+    fn contents(&mut self, ids: &[u32]) -> Result<BagContents> {
+        let mut is_wanted = vec![false; self.counts.len() / self.filters.len().max(1)];
+        ids.iter().for_each(|&id| is_wanted[id as usize] = true);
+        let is_wanted = |group: u32| is_wanted[group as usize];
+        let (mut groups, mut values, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+        let mut keep = |group: u32, value: u64, weight: i64| {
+            groups.push(group);
+            values.push(value);
+            weights.push(weight);
+        };
+        match &self.table {
+            Table::Growing(seen) => seen.each(is_wanted, |group, value| keep(group, value, 1)),
+            Table::Changing(table) => table.each(is_wanted, keep),
+        }
+        if groups.is_empty() {
+            return Ok(BagContents::default());
+        }
+        let mut columns = match &self.numbers {
+            None => {
+                let values = values.iter().map(|value| value.cast_signed()).collect();
+                vec![from_narrow(values, None, &self.types[0])?]
+            }
+            Some(numbers) => numbers.decode(&values)?,
+        };
+        columns.push(Arc::new(UInt32Array::from(vec![1; groups.len()])));
+        Ok(BagContents { groups, columns, weights })
     }
 }
 

@@ -9,8 +9,9 @@
 //! may be given to another, so the key of one that ended is remembered at once. Of bags, the batches are kept as they come,
 //! with nothing copied but the rows where a filter leaves some out.
 //!
-//! Of groups whose windows have closed the keys end too. Their rows in bags stay until the store drops them (see
-//! `Operator::closing_column`), and nothing minds them.
+//! Of groups that are dropped, since their windows have closed or their time is over, the keys end too, and their rows
+//! are taken out of the bags. Only where a fold cannot say which rows these are (`BagState::has_contents`) they stay, and nothing
+//! minds them.
 //!
 //! DISTINCT over rows that only come has key columns alone, and its new groups are those with the highest ids.
 
@@ -21,7 +22,7 @@ use arrow::buffer::ScalarBuffer;
 use arrow::compute::{is_not_null, take_arrays};
 use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
 
-use super::fold::{BagChanges, Fold, FoldBatch, Ids, State};
+use super::fold::{BagChanges, BagContents, Fold, FoldBatch, Ids, State};
 use super::{EMIT_ROWS, HashAggregate};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
@@ -147,12 +148,28 @@ fn table(
 }
 
 impl HashAggregate {
-    /// Remembers the keys of groups that are about to be forgotten.
-    pub(super) fn record_closed(&mut self, ids: &[u32]) -> Result<()> {
+    /// Remembers that groups are about to be forgotten.
+    pub(super) fn record_dropped(&mut self, ids: &[u32], durable: bool) -> Result<()> {
         let stored = ids.iter().copied().filter(|&id| self.groups.is_stored(id));
         let stored: Vec<u32> = stored.collect();
         if !stored.is_empty() {
             self.durable.ended.push(self.groups.decode(&stored)?);
+        }
+        if !durable {
+            return Ok(());
+        }
+        for (bag, table) in self.durable.bags.iter_mut().zip(&self.durable.tables[1..]) {
+            let State::Bag(state) = self.folds[bag.fold].state() else { continue };
+            if !state.has_contents() {
+                continue;
+            }
+            let BagContents { groups, columns, mut weights } = state.contents(ids)?;
+            if groups.is_empty() {
+                continue;
+            }
+            weights.iter_mut().for_each(|weight| *weight = -*weight);
+            let columns = [self.groups.decode(&groups)?, columns].concat();
+            bag.changes.record_columns(true, &table.schema, &columns, Some(&weights))?;
         }
         Ok(())
     }
@@ -236,6 +253,7 @@ impl HashAggregate {
         if let Some(closing) = &mut self.closing {
             closing.note(&ids, keys, |_| true)?;
         }
+        self.touch_all(&ids);
         let bound = self.groups.bound();
         for fold in &mut self.folds {
             fold.grow(bound);

@@ -9,7 +9,8 @@ use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Field};
 
 use super::fold::{
-    BagChanges, BagState, Failures, Fold, FoldBatch, Reading, State, ValueState, What, field,
+    BagChanges, BagContents, BagState, Failures, Fold, FoldBatch, Reading, State, ValueState, What,
+    field,
 };
 use super::scalars::Ordered;
 use crate::error::Result;
@@ -186,6 +187,23 @@ impl<K: Ordered> BagState for Multiset<K> {
     fn replay(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
         self.add(batch, None, &batch.columns[0])
     }
+
+    fn has_contents(&self) -> bool {
+        true
+    }
+
+    fn contents(&mut self, ids: &[u32]) -> Result<BagContents> {
+        let (mut groups, mut values, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+        for &id in ids {
+            self.groups[id as usize].each(|value, weight| {
+                groups.push(id);
+                values.push(Some(value));
+                weights.push(weight);
+            });
+        }
+        let columns = vec![K::store(values.into_iter(), &self.data_type)?];
+        Ok(BagContents { groups, columns, weights })
+    }
 }
 
 /// Above this, insertion into a sorted vector costs more than into a tree.
@@ -264,6 +282,13 @@ impl<K: Ordered> Sorted<K> {
             _ if !K::HAS_HEAP => 0,
             Self::Few(list) => list.iter().map(|(value, _)| value.heap_bytes()).sum(),
             Self::Many(tree) => tree.keys().map(K::heap_bytes).sum(),
+        }
+    }
+
+    fn each<'a>(&'a self, mut f: impl FnMut(&'a K, i64)) {
+        match self {
+            Self::Few(list) => list.iter().for_each(|(value, weight)| f(value, *weight)),
+            Self::Many(tree) => tree.iter().for_each(|(value, weight)| f(value, *weight)),
         }
     }
 

@@ -16,7 +16,7 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::{DataType, Field, Int64Type};
 
 use super::moments::Moment;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 
 /// State of aggregate calls, indexed by dense group ids.
 pub(super) trait Fold: Send {
@@ -75,6 +75,25 @@ pub(super) trait BagState {
 
     /// Folds rows in that `changes` gave: some or all, in any order, equal ones as one with their weights' sum.
     fn replay(&mut self, batch: &FoldBatch<'_>) -> Result<()>;
+
+    /// Whether the fold still knows the rows of its bag.
+    fn has_contents(&self) -> bool {
+        false
+    }
+
+    /// The rows of the bag that belong to these groups, added up; only where the fold has them.
+    fn contents(&mut self, ids: &[u32]) -> Result<BagContents> {
+        let _ = ids;
+        Err(EngineError::internal("the contents of a bag"))
+    }
+}
+
+/// Some rows of a bag, and the group of each.
+#[derive(Default)]
+pub(super) struct BagContents {
+    pub(super) groups: Vec<u32>,
+    pub(super) columns: Vec<ArrayRef>,
+    pub(super) weights: Vec<i64>,
 }
 
 /// The columns of a bag for a batch, and which rows of them are in it; `None`: all.

@@ -16,12 +16,14 @@ use arrow::array::{Array, ArrayRef, BooleanArray, new_empty_array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{SortOptions, cast};
 use arrow::datatypes::{DataType, Field, SchemaRef};
-use arrow::row::{RowConverter, SortField};
+use arrow::row::{Row, RowConverter, SortField};
 use datafusion_common::ScalarValue;
 use datafusion_physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 
 use super::arguments::{Argument, Results};
-use super::fold::{BagChanges, BagState, Failures, Fold, FoldBatch, Reading, State, field};
+use super::fold::{
+    BagChanges, BagContents, BagState, Failures, Fold, FoldBatch, Reading, State, field,
+};
 use crate::error::Result;
 use crate::key::canonical_columns;
 
@@ -150,6 +152,18 @@ impl Recompute {
             }
             lengths.push(rows.len() - before);
         }
+        let decoded = self.decode(rows)?;
+        let mut start = 0;
+        for (&id, length) in ids.iter().zip(lengths) {
+            let result = self.evaluate(&decoded, start, length);
+            self.results.set(id, result);
+            start += length;
+        }
+        Ok(())
+    }
+
+    /// The columns kept, of these rows.
+    fn decode(&self, rows: Vec<Row<'_>>) -> Result<Vec<ArrayRef>> {
         let columns = if rows.is_empty() {
             self.types.iter().map(new_empty_array).collect()
         } else {
@@ -160,13 +174,7 @@ impl Recompute {
             let same = column.data_type() == data_type;
             decoded.push(if same { column } else { cast(&column, data_type)? });
         }
-        let mut start = 0;
-        for (&id, length) in ids.iter().zip(lengths) {
-            let result = self.evaluate(&decoded, start, length);
-            self.results.set(id, result);
-            start += length;
-        }
-        Ok(())
+        Ok(decoded)
     }
 
     fn evaluate(
@@ -329,5 +337,30 @@ impl BagState for Recompute {
 
     fn replay(&mut self, batch: &FoldBatch<'_>) -> Result<()> {
         self.add(batch, None, &batch.columns[..self.kept.len()])
+    }
+
+    fn has_contents(&self) -> bool {
+        true
+    }
+
+    fn contents(&mut self, ids: &[u32]) -> Result<BagContents> {
+        let (mut groups, mut rows, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+        let parser = self.converter.parser();
+        for &id in ids {
+            for (row, &weight) in &self.groups[id as usize] {
+                groups.push(id);
+                rows.push(parser.parse(row));
+                weights.push(weight);
+            }
+        }
+        if groups.is_empty() {
+            return Ok(BagContents::default());
+        }
+        let columns = if self.kept.is_empty() {
+            vec![Arc::new(BooleanArray::from(vec![true; groups.len()])) as ArrayRef]
+        } else {
+            self.decode(rows)?
+        };
+        Ok(BagContents { groups, columns, weights })
     }
 }

@@ -18,6 +18,7 @@ use crate::time::Epoch;
 use run::{APPENDS, CHANGES, Call, Run, column, count_star, lines, schema_of};
 
 mod closing;
+mod expire;
 mod random;
 mod restart;
 mod run;
@@ -113,7 +114,7 @@ fn tasks_without_the_only_group_stay_silent() {
     let schema = schema_of("v: i64");
     let plan = Aggregate { group: vec![], calls: vec![count_star().build(&schema)], closes: None };
     let output = Arc::new(Schema::new(vec![Field::new("count", DataType::Int64, false)]));
-    let mut operator = build(&plan, &schema, &output, false, false).unwrap();
+    let mut operator = build(&plan, &schema, &output, false, false, None).unwrap();
     let mut out = Output::default();
     let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
     operator.on_barrier(&barrier, &Context::for_test(), &mut out).unwrap();
@@ -342,7 +343,7 @@ fn a_function_that_cannot_be_is_refused() {
     let call = Call::new("pg_mode", &[column(&schema, "v")]).build(&schema);
     let plan = Aggregate { group: vec![], calls: vec![call], closes: None };
     let output = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, true)]));
-    let refused = build(&plan, &schema, &output, false, true).err().unwrap();
+    let refused = build(&plan, &schema, &output, false, true, None).err().unwrap();
     assert!(matches!(refused, crate::error::EngineError::Unsupported(_)), "{refused}");
 }
 

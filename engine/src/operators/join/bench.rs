@@ -29,7 +29,7 @@ fn operator(
     let plan =
         Join { kind, left_keys: vec![0], right_keys: vec![0], filter, null_equals_null: false };
     let output = joined(left, right, kind);
-    build(&plan, left, right, &output, append_only, append_only).unwrap()
+    build(&plan, left, right, &output, append_only, append_only, None).unwrap()
 }
 
 /// Bids on the left, auctions on the right: the bid's time lies within the auction's.

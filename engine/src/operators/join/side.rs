@@ -18,6 +18,7 @@ use hashbrown::HashTable;
 use super::keys::JoinKeys;
 use crate::error::{EngineError, Result};
 use crate::key::canonical_columns;
+use crate::operators::expiry::Expiry;
 use crate::operators::row_store::{NONE, RowStore};
 
 /// See the module's text.
@@ -35,6 +36,10 @@ pub(super) struct Side {
     pub(super) matches: Option<Vec<i64>>,
     /// What deletes need, if they can come.
     lookup: Option<Lookup>,
+    /// The age of rows, if they have a time to live.
+    expiry: Option<Expiry>,
+    /// Rows of negative weight that came in this epoch, if they have.
+    missing: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -70,6 +75,7 @@ impl Side {
         columns: Vec<usize>,
         append_only: bool,
         has_matches: bool,
+        ttl_ms: Option<u64>,
     ) -> Self {
         let lookup = (!append_only).then(|| Lookup {
             previous: Vec::new(),
@@ -80,7 +86,39 @@ impl Side {
         });
         let store = RowStore::new(columns.len());
         let matches = has_matches.then(Vec::new);
-        Self { side, columns, store, next: Vec::new(), weights: None, matches, lookup }
+        let (expiry, missing) = (ttl_ms.map(Expiry::new), Vec::new());
+        let (next, weights) = (Vec::new(), None);
+        Self { side, columns, store, next, weights, matches, lookup, expiry, missing }
+    }
+
+    /// The rows whose time is over.
+    pub(super) fn expired(&mut self, now_ms: u64) -> Vec<u32> {
+        self.expiry.as_mut().map_or_else(Vec::new, |expiry| expiry.advance(now_ms))
+    }
+
+    /// Deletes of this epoch whose rows are not there.
+    pub(super) fn take_missing(&mut self) -> Vec<u32> {
+        let mut missing = std::mem::take(&mut self.missing);
+        missing.sort_unstable();
+        missing.dedup();
+        missing.retain(|&id| self.store.is_held(id) && self.weight(id) < 0);
+        missing
+    }
+
+    /// A row counts as new, if it is still there.
+    pub(super) fn touch_held(&mut self, id: u32) {
+        if let Some(expiry) = &mut self.expiry
+            && self.store.is_held(id)
+        {
+            expiry.touch(id);
+        }
+    }
+
+    /// All rows count as new.
+    pub(super) fn touch_all(&mut self) {
+        if self.expiry.is_some() {
+            (0..self.store.id_bound() as u32).for_each(|id| self.touch_held(id));
+        }
     }
 
     /// The row after this one in its chain, or `NONE`.
@@ -224,6 +262,12 @@ impl Side {
     ) {
         self.fill(incoming, row, id, weight);
         self.link(keys, incoming.keys[row], id);
+        if let Some(expiry) = &mut self.expiry {
+            expiry.touch(id);
+            if weight < 0 {
+                self.missing.push(id);
+            }
+        }
         if let Some(lookup) = &mut self.lookup {
             let (slot, key) = (id as usize, incoming.keys[row]);
             lookup.keys[slot] = key;
@@ -260,6 +304,7 @@ impl Side {
                 entry.remove();
             }
         }
+        self.expiry.iter_mut().for_each(|expiry| expiry.forget(id));
         self.store.free(id);
     }
 

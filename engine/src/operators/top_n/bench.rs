@@ -32,7 +32,7 @@ fn bench_top_n() {
         let rank = Some((RankFunction::RowNumber, Arc::new(field)));
         let plan = TopN { partition, order, offset: 0, limit: Some(limit), with_ties: false, rank };
         for durable in [false, true, false, true] {
-            let mut top_n = build(&plan, &input, &output, append_only).unwrap();
+            let mut top_n = build(&plan, &input, &output, append_only, None).unwrap();
             measure(&titled(name, durable), top_n.as_mut(), stream.clone(), durable);
         }
     }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::build;
 use crate::operator::Operator;
+use crate::operators::expiry_testing;
 use crate::operators::restore_testing::{Route, Subject, changes, check, script};
 use crate::operators::row_store::testing::{
     Bag, Driven, TestRow, add, admissible, batch, line, schema, with_field,
@@ -26,7 +27,7 @@ fn operator(plan: &TopN, append_only: bool) -> Box<dyn Operator> {
         None => input.clone(),
         Some((_, field)) => with_field(&input, field.as_ref().clone()),
     };
-    build(plan, &input, &output, append_only).unwrap()
+    build(plan, &input, &output, append_only, None).unwrap()
 }
 
 /// How rows of a partition sort: the keys, then all columns with NULL first.
@@ -293,4 +294,32 @@ fn a_row_kept_up_to_date_does_not_grow_the_state() {
     top.barrier();
     assert_eq!(top.state_rows(), 500);
     assert!(bytes[199] < 2 * bytes[20], "{} then {}", bytes[20], bytes[199]);
+}
+
+proptest! {
+    #[test]
+    fn partitions_that_nothing_touches_leave_nothing(
+        changes in expiry_testing::changes(1, 3),
+        limit in prop_oneof![Just(None), (1..4_u64).prop_map(Some)],
+        function in 0..3_usize,
+        append_only: bool,
+    ) {
+        let function =
+            [RankFunction::RowNumber, RankFunction::Rank, RankFunction::DenseRank][function];
+        let field = Arc::new(Field::new("rank", DataType::Int64, false));
+        let order = vec![SortKey { column: 1, descending: false, nulls_first: false }];
+        let plan = TopN {
+            partition: vec![0],
+            order,
+            offset: 0,
+            limit,
+            with_ties: false,
+            rank: Some((function, field)),
+        };
+        let input = schema(&TYPES);
+        let output = with_field(&input, Field::new("rank", DataType::Int64, false));
+        let ttl = Some(expiry_testing::TTL_MS);
+        let operator = build(&plan, &input, &output, append_only, ttl).unwrap();
+        expiry_testing::check(operator, &[&TYPES], append_only, &changes, false);
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::super::layout::{BlockRecord, TableKey, TaskRecord};
 use super::super::log::Log;
 use super::super::redeal::{Deal, Dealt};
@@ -51,7 +53,7 @@ impl Fixture {
         let log = Log::new(Arc::clone(&shared), 1);
         let saved = Saved::load(Arc::clone(&shared)).expect("an empty backend");
         let tables = Tables::new(Arc::clone(&shared));
-        let writer = CheckpointWriter::new(shared, log, &saved, tables);
+        let writer = CheckpointWriter::new(shared, log, Arc::default(), &saved, tables);
         let schema = ChangeBatch::from_pretty("| k: i64 | v: i64\n").expect("a schema").schema();
         let columns = vec![Some(0), Some(1)];
         let placement = Placement::Input { input: 0, columns };
@@ -70,14 +72,21 @@ impl Fixture {
         let nodes = vec![NodeDelta { node: 3, tables, delta }];
         let (relation, fragment, task, contents) = (RELATION, 0, 0, vec![]);
         let errors = vec![];
-        let epoch = Epoch(self.epoch);
-        let deltas =
-            vec![TaskDelta { relation, fragment, task, epoch, nodes, contents, record, errors }];
+        let deltas = vec![TaskDelta {
+            relation,
+            fragment,
+            task,
+            epoch: Epoch(self.epoch),
+            nodes,
+            contents,
+            record,
+            align_us: 0,
+            errors,
+        }];
         let job = JobRecord { fingerprint: 1, tasks: vec![1] };
         Request {
+            id: self.epoch,
             epoch: Epoch(self.epoch),
-            started_us: 0,
-            barrier_us: 0,
             deltas,
             tables: vec![],
             complete: vec![(RELATION, job)],

@@ -1,6 +1,6 @@
 //! The schema `millstream`: what runs here, and what went wrong.
 
-use millstream_engine::{JobInfo, JobStatus};
+use millstream_engine::{CheckpointStatus, JobInfo, JobStatus};
 
 use super::build::cells;
 use super::{Column, Kind, Rows, SystemContext, SystemTable};
@@ -47,8 +47,11 @@ pub(super) static TABLES: &[SystemTable] = &[
         columns: &[
             Column("id", Kind::Int8),
             Column("epoch", Kind::Int8),
+            Column("status", Kind::Text),
+            Column("reason", Kind::Text),
             Column("started", Kind::Instant),
             Column("barrier_ms", Kind::Float8),
+            Column("align_ms", Kind::Float8),
             Column("encode_ms", Kind::Float8),
             Column("write_ms", Kind::Float8),
             Column("bytes_incremental", Kind::Int8),
@@ -74,6 +77,22 @@ pub(super) static TABLES: &[SystemTable] = &[
             Column("last_error_at", Kind::Instant),
         ],
         rows: checkpoint_store,
+    },
+    SystemTable {
+        schema: SCHEMA,
+        name: "checkpoint_operators",
+        columns: &[
+            Column("checkpoint_id", Kind::Int8),
+            Column("job_id", Kind::Int8),
+            Column("job", Kind::Text),
+            Column("fragment", Kind::Int4),
+            Column("operator", Kind::Text),
+            Column("state_rows", Kind::Int8),
+            Column("state_bytes", Kind::Int8),
+            Column("rows_written", Kind::Int8),
+            Column("bytes_written", Kind::Int8),
+        ],
+        rows: checkpoint_operators,
     },
     SystemTable {
         schema: SCHEMA,
@@ -209,11 +228,19 @@ fn checkpoints(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         // A definition alone is uploaded under the checkpoint before it: the first upload counts.
         let mut uploads = uploads.uploaded.iter();
         let uploaded = uploads.find(|uploaded| uploaded.checkpoint == checkpoint.id);
+        let (status, reason) = match checkpoint.status {
+            CheckpointStatus::InProgress => ("in_progress", None),
+            CheckpointStatus::Completed => ("completed", None),
+            CheckpointStatus::Failed(reason) => ("failed", Some(reason)),
+        };
         rows.push(cells![
             checkpoint.id,
             checkpoint.epoch.0,
+            status,
+            reason,
             checkpoint.started_us,
             milliseconds(checkpoint.barrier_us),
+            milliseconds(checkpoint.align_us),
             milliseconds(checkpoint.encode_us),
             milliseconds(checkpoint.write_us),
             checkpoint.bytes_incremental,
@@ -241,6 +268,23 @@ fn checkpoint_store(context: &SystemContext, rows: &mut Rows) -> Result<()> {
         uploads.last_error.as_ref().map(|(error, _)| error.as_str()),
         uploads.last_error.as_ref().map(|(_, at_us)| *at_us),
     ]);
+    Ok(())
+}
+
+fn checkpoint_operators(context: &SystemContext, rows: &mut Rows) -> Result<()> {
+    for state in context.engine.0.checkpoint_operators() {
+        rows.push(cells![
+            state.checkpoint,
+            state.relation.0,
+            state.name,
+            state.fragment,
+            state.operator,
+            state.state_rows,
+            state.state_bytes,
+            state.rows_written,
+            state.bytes_written,
+        ]);
+    }
     Ok(())
 }
 
@@ -310,7 +354,7 @@ fn dependencies(context: &SystemContext, rows: &mut Rows) -> Result<()> {
 }
 
 fn settings(context: &SystemContext, rows: &mut Rows) -> Result<()> {
-    for (name, value, description) in context.settings.all() {
+    for (name, value, description) in context.all_settings() {
         rows.push(cells![name, value, description]);
     }
     Ok(())

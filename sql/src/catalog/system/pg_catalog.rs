@@ -243,7 +243,7 @@ fn array_type(known: &PgType, collation: i64, rows: &mut Rows) {
 
 fn settings(context: &SystemContext, rows: &mut Rows) -> Result<()> {
     let none: Option<&str> = None;
-    for (name, value, description) in context.settings.all() {
+    for (name, value, description) in context.all_settings() {
         rows.push(cells![
             name,
             value.as_str(),

@@ -188,11 +188,16 @@ impl StateBackend for Disk {
 struct World {
     disk: Arc<Disk>,
     outside: Arc<Outside>,
+    /// Memory is always short, and nothing is read before it is needed.
+    is_tight: bool,
 }
 
 impl World {
     async fn try_open(&self) -> Result<Arc<Database>> {
-        let config = EngineConfig { parallelism: 2, ..EngineConfig::default() };
+        let mut config = EngineConfig { parallelism: 2, ..EngineConfig::default() };
+        if self.is_tight {
+            (config.state_memory, config.load_rows_max) = (1, 0);
+        }
         let disk: Arc<dyn StateBackend> = Arc::clone(&self.disk) as _;
         let engine = tokio::task::spawn_blocking(move || Engine::open(config, disk));
         let engine = engine.await.unwrap().unwrap();
@@ -429,10 +434,43 @@ async fn checkpoints_are_listed() {
     run(&mut s, "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (1), (2)").await;
     assert_eq!(run(&mut s, "CHECKPOINT").await, "CHECKPOINT");
     let listed = run(&mut s, "SHOW CHECKPOINTS").await;
-    assert_eq!(listed.lines().last().unwrap().split('|').count(), 11, "{listed}");
+    assert_eq!(listed.lines().last().unwrap().split('|').count(), 14, "{listed}");
     let sane = "SELECT bool_and(barrier_ms >= 0 AND write_ms >= 0 AND bytes_full > 0), \
-                max(started) > '2024-01-01', max(id) >= 1 FROM millstream.checkpoints";
-    assert_eq!(run(&mut s, sane).await, "true|true|true");
+                max(started) > '2024-01-01', max(id) >= 1, bool_and(align_ms >= 0 AND align_ms <= barrier_ms), \
+                bool_and(reason IS NULL) FROM millstream.checkpoints WHERE status = 'completed'";
+    assert_eq!(run(&mut s, sane).await, "true|true|true|true|true");
+    // The table is part of the checkpoint with both of its rows.
+    let kept = "SELECT job, operator, state_rows, state_bytes > 0 \
+                FROM millstream.checkpoint_operators JOIN millstream.checkpoints ON id = checkpoint_id \
+                ORDER BY id DESC LIMIT 1";
+    assert_eq!(run(&mut s, kept).await, "t|Materialize|2|true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_the_engine_are_shown_and_altered() {
+    let world = World::default();
+    let mut s = world.open().await;
+    assert_eq!(run(&mut s, "SHOW checkpoint_timeout").await, "10min");
+    for (set, show, value) in [
+        ("checkpoint_interval = '250ms'", "checkpoint_interval", "250ms"),
+        ("checkpoint_min_pause TO 2000", "checkpoint_min_pause", "2s"),
+        ("checkpoint_timeout = '1h'", "checkpoint_timeout", "1h"),
+        ("checkpoint_mode = at_least_once", "CHECKPOINT_MODE", "at_least_once"),
+        ("checkpoint_mode = DEFAULT", "checkpoint_mode", "exactly_once"),
+    ] {
+        assert_eq!(run(&mut s, &format!("ALTER SYSTEM SET {set}")).await, "ALTER SYSTEM");
+        assert_eq!(run(&mut s, &format!("SHOW {show}")).await, value);
+    }
+    let listed = "SELECT setting FROM millstream.settings WHERE name = 'checkpoint_interval'";
+    assert_eq!(run(&mut s, listed).await, "250ms");
+    for (wrong, sqlstate) in [
+        ("SET checkpoint_interval = 3", "55P02"),
+        ("ALTER SYSTEM SET checkpoint_interval = 0", "22023"),
+        ("ALTER SYSTEM SET checkpoint_mode = thrice", "22023"),
+    ] {
+        let answer = run(&mut s, wrong).await;
+        assert!(answer.starts_with(sqlstate), "{wrong}: {answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -457,4 +495,95 @@ async fn an_unfinished_create_leaves_no_definition() {
     let saved = SavedCatalog::read(s.db.engine().definitions().unwrap()).unwrap();
     let ids: Vec<RelationId> = saved.relations.keys().copied().collect();
     assert_eq!(ids, [RelationId(1)]);
+}
+
+/// Runs a query until it gives this.
+async fn becomes(s: &mut Session, sql: &str, wanted: &str) {
+    let mut seen = String::new();
+    for _ in 0..400 {
+        seen = run(s, sql).await;
+        if seen == wanted {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+    }
+    panic!("{sql}: {seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_that_nothing_touches_is_dropped() {
+    let world = World { is_tight: true, ..World::default() };
+    let mut s = world.open().await;
+    let setup = "CREATE TABLE t (k INT, v INT); CREATE TABLE u (k INT, w INT);
+         CREATE MATERIALIZED VIEW sums WITH (state_ttl = '800ms') AS
+             SELECT k, count(*) AS n, sum(v) AS total FROM t GROUP BY k;
+         CREATE MATERIALIZED VIEW pairs WITH (state_ttl = '800ms') AS
+             SELECT t.k, v, w FROM t JOIN u ON t.k = u.k;
+         CREATE MATERIALIZED VIEW forever AS SELECT k, count(*) AS n FROM t GROUP BY k";
+    run(&mut s, setup).await;
+    run(&mut s, "INSERT INTO t VALUES (1, 10), (1, 20), (2, 5); INSERT INTO u VALUES (1, 7)").await;
+    assert_eq!(run(&mut s, "SELECT * FROM sums ORDER BY k").await, "1|2|30\n2|1|5");
+    assert_eq!(run(&mut s, "SELECT * FROM pairs ORDER BY v").await, "1|10|7\n1|20|7");
+    // Time passes without any data.
+    becomes(&mut s, "SELECT count(*) FROM sums", "0").await;
+    becomes(&mut s, "SELECT count(*) FROM pairs", "0").await;
+    assert_eq!(run(&mut s, "SELECT * FROM forever ORDER BY k").await, "1|2\n2|1");
+    run(&mut s, "INSERT INTO t VALUES (1, 1)").await;
+    assert_eq!(run(&mut s, "SELECT * FROM sums").await, "1|1|1");
+    // A key that is touched again and again keeps all it has; the other goes.
+    run(&mut s, "INSERT INTO t VALUES (3, 1)").await;
+    for _ in 0..20 {
+        run(&mut s, "INSERT INTO t VALUES (1, 1)").await;
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert_eq!(run(&mut s, "SELECT k, n FROM sums").await, "1|21");
+    run(&mut s, "CHECKPOINT").await;
+    stop(s).await;
+    let mut s = world.open().await;
+    assert_eq!(run(&mut s, "SELECT k, n FROM sums").await, "1|21");
+    becomes(&mut s, "SELECT count(*) FROM sums", "0").await;
+    run(&mut s, "CHECKPOINT").await;
+    stop(s).await;
+    // What was dropped does not come back: the new group is the only one.
+    let mut s = world.open().await;
+    run(&mut s, "INSERT INTO t VALUES (9, 9)").await;
+    assert_eq!(run(&mut s, "SELECT * FROM sums").await, "9|1|9");
+    let held = "SELECT sum(state_rows)::INT FROM millstream.operators
+        WHERE job = 'sums' AND operator LIKE 'Aggregate%'";
+    assert_eq!(run(&mut s, held).await, "1");
+    // A changed view has the time to live that its new text says, and keeps its state if that is the same.
+    let alter = |ttl: &str| {
+        format!(
+            "ALTER MATERIALIZED VIEW sums WITH (state_ttl = '{ttl}') AS
+             SELECT k, count(*) AS n, sum(v) * 2 AS total FROM t GROUP BY k"
+        )
+    };
+    let same = run(&mut s, &format!("EXPLAIN {}", alter("800ms"))).await;
+    assert!(same.contains("state kept"), "{same}");
+    let other = run(&mut s, &format!("EXPLAIN {}", alter("1 hour"))).await;
+    assert!(!other.contains("state kept"), "{other}");
+    assert_eq!(run(&mut s, &alter("800ms")).await, "ALTER MATERIALIZED VIEW");
+    becomes(&mut s, "SELECT count(*) FROM sums", "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_drop_state_is_refused() {
+    let world = World::default();
+    let mut s = world.open().await;
+    run(&mut s, "CREATE TABLE t (k INT, v INT)").await;
+    for (option, query, sqlstate) in [
+        ("state_ttl = 'soon'", "SELECT k FROM t", "22023"),
+        ("state_ttl = 0", "SELECT k FROM t", "22023"),
+        ("state_time = '1h'", "SELECT k FROM t", "0A000"),
+        ("state_ttl = '1h'", "SELECT k, min(v) FROM t GROUP BY k", "0A000"),
+        ("state_ttl = '1h'", "SELECT k FROM t EXCEPT SELECT v FROM t", "0A000"),
+    ] {
+        let sql = format!("CREATE MATERIALIZED VIEW m WITH ({option}) AS {query}");
+        let answer = run(&mut s, &sql).await;
+        assert!(answer.starts_with(sqlstate), "{sql}: {answer}");
+    }
+    let plain = "CREATE VIEW m WITH (state_ttl = '1h') AS SELECT k FROM t";
+    assert!(run(&mut s, plain).await.starts_with("0A000"));
+    let good = "CREATE MATERIALIZED VIEW m WITH (state_ttl = '1 hour') AS SELECT DISTINCT k FROM t";
+    assert_eq!(run(&mut s, good).await, "CREATE MATERIALIZED VIEW");
 }

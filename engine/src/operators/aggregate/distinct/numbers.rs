@@ -31,6 +31,12 @@ impl Numbers {
         Ok(self.ids.iter().map(|&id| u64::from(id)).collect())
     }
 
+    /// The values of these numbers.
+    pub(super) fn decode(&self, numbers: &[u64]) -> Result<Vec<ArrayRef>> {
+        let ids: Vec<u32> = numbers.iter().map(|&number| number as u32).collect();
+        self.map.decode(&self.encoder, &ids)
+    }
+
     pub(super) fn hold(&mut self, number: u64, held: Held) {
         let holders = &mut self.holders[number as usize];
         match held {

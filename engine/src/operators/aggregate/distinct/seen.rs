@@ -120,6 +120,12 @@ impl SeenTable {
         gone.into_iter().map(|slot| slot.value).collect()
     }
 
+    /// Calls `f(group, value)` for all values of some groups.
+    pub(super) fn each(&self, is_wanted: impl Fn(u32) -> bool, mut f: impl FnMut(u32, u64)) {
+        let held = self.slots.iter().filter(|slot| slot.calls != 0 && is_wanted(slot.group));
+        held.for_each(|slot| f(slot.group, slot.value));
+    }
+
     /// The values of all groups.
     pub(super) fn values(&self) -> impl Iterator<Item = u64> {
         self.slots.iter().filter(|slot| slot.calls != 0).map(|slot| slot.value)

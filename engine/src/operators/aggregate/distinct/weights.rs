@@ -97,6 +97,12 @@ impl WeightTable {
         gone
     }
 
+    /// Calls `f(group, value, weight)` for all values of some groups, where each has one weight.
+    pub(super) fn each(&self, is_wanted: impl Fn(u32) -> bool, mut f: impl FnMut(u32, u64, i64)) {
+        let held = self.entries.iter().filter(|(pair, _)| is_wanted(pair.group));
+        held.for_each(|(pair, slot)| f(pair.group, pair.value, self.weights[*slot as usize]));
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.entries.capacity() * 25 + self.weights.capacity() * 8 + self.free.capacity() * 4
     }

@@ -17,7 +17,7 @@ fn driven(calls: &[Call], appends: bool, closes: Option<usize>) -> Driven {
     let plan = Aggregate { group: vec![0, 1], calls, closes };
     let input = StreamPlan::values(arrow::array::RecordBatch::new_empty(Arc::clone(&schema)));
     let output = input.aggregate(plan.group.clone(), plan.calls.clone()).schema;
-    Driven::new(build(&plan, &schema, &output, appends, false).unwrap())
+    Driven::new(build(&plan, &schema, &output, appends, false, None).unwrap())
 }
 
 fn feed(aggregate: &mut Driven, rows: &str) {

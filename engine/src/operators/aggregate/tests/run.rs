@@ -171,7 +171,7 @@ impl Run {
         let is_only = group.is_empty();
         let remade = move |first: bool| {
             let output = output_of(&plan, &schema);
-            build(&plan, &schema, &output, appends, first && is_only).unwrap()
+            build(&plan, &schema, &output, appends, first && is_only, None).unwrap()
         };
         run.twin = Some(Twin::new(Box::new(remade), group));
         run
@@ -196,7 +196,7 @@ impl Run {
 
     fn alone(header: &'static str, schema: &SchemaRef, plan: &Aggregate, appends: bool) -> Self {
         let output = output_of(plan, schema);
-        let operator = build(plan, schema, &output, appends, plan.group.is_empty()).unwrap();
+        let operator = build(plan, schema, &output, appends, plan.group.is_empty(), None).unwrap();
         let ends = [End::Restart(2), End::Restart(1), End::Plain, End::Crash(3), End::Checkpoint];
         Self {
             operator,

@@ -1,0 +1,181 @@
+//! Settings of the whole engine: what ALTER SYSTEM SET changes, for all sessions, until the next start.
+//!
+//! SHOW, `millstream.settings` and `pg_settings` show them beside those of the session. They cannot be SET.
+
+use millstream_engine::{CheckpointMode, CheckpointOptions, EngineConfig};
+
+use crate::error::{Result, SqlError};
+
+/// What ALTER SYSTEM SET asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SystemChange {
+    /// So many tasks.
+    Parallelism(usize),
+    /// Checkpoints so.
+    Checkpoint(CheckpointOptions),
+}
+
+/// Name and description of all, by name.
+const ALL: [(&str, &str); 5] = [
+    ("checkpoint_interval", "Time between checkpoints."),
+    ("checkpoint_min_pause", "Least time between the end of a checkpoint and the next one."),
+    ("checkpoint_mode", "Whether checkpoints wait for all inputs: exactly_once or at_least_once."),
+    ("checkpoint_timeout", "A checkpoint that takes longer is given up."),
+    ("parallelism", "Tasks per query fragment, and worker threads."),
+];
+
+/// Name, value and description of all, by name.
+pub(crate) fn all(config: &EngineConfig) -> Vec<(String, String, &'static str)> {
+    let value = |name| get(config, name).unwrap_or_default();
+    ALL.iter().map(|&(name, text)| (name.to_string(), value(name), text)).collect()
+}
+
+/// Whether a name is one of these.
+pub(crate) fn is_known(name: &str) -> bool {
+    ALL.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+}
+
+/// The value, as SHOW prints it.
+pub(crate) fn get(config: &EngineConfig, name: &str) -> Option<String> {
+    Some(match name.to_lowercase().as_str() {
+        "checkpoint_interval" => duration_text(config.checkpoint_interval_ms),
+        "checkpoint_min_pause" => duration_text(config.checkpoint_min_pause_ms),
+        "checkpoint_timeout" => duration_text(config.checkpoint_timeout_ms),
+        "checkpoint_mode" => match config.checkpoint_mode {
+            CheckpointMode::ExactlyOnce => "exactly_once".to_string(),
+            CheckpointMode::AtLeastOnce => "at_least_once".to_string(),
+        },
+        "parallelism" => config.parallelism.to_string(),
+        _ => return None,
+    })
+}
+
+/// What a value asks for; `None` is the default.
+///
+/// # Errors
+/// 0A000 (not one of these), 22023 (bad value).
+pub(crate) fn change(
+    config: &EngineConfig,
+    name: &str,
+    value: Option<&str>,
+) -> Result<SystemChange> {
+    let lower = name.to_lowercase();
+    let default = get(&EngineConfig::default(), &lower);
+    let Some(value) = default.map(|default| value.map_or(default, str::to_string)) else {
+        let known = ALL.map(|(name, _)| name).join(", ");
+        return Err(SqlError::unsupported(format!("ALTER SYSTEM SET {name}"))
+            .with_hint(format!("What can be set: {known}.")));
+    };
+    let bad =
+        || SqlError::new("22023", format!("invalid value for parameter \"{lower}\": \"{value}\""));
+    let duration = || {
+        duration_ms(&value).ok_or_else(|| {
+            bad().with_hint("Valid units are \"ms\", \"s\", \"min\", \"h\", and \"d\".")
+        })
+    };
+    let mut options = config.checkpoint();
+    match lower.as_str() {
+        "checkpoint_interval" => options.interval_ms = duration()?,
+        "checkpoint_min_pause" => options.min_pause_ms = duration()?,
+        "checkpoint_timeout" => options.timeout_ms = duration()?,
+        "checkpoint_mode" => {
+            options.mode = match value.to_lowercase().as_str() {
+                "exactly_once" => CheckpointMode::ExactlyOnce,
+                "at_least_once" => CheckpointMode::AtLeastOnce,
+                _ => return Err(bad().with_hint("Either exactly_once or at_least_once.")),
+            }
+        }
+        "parallelism" => {
+            return value.parse().map(SystemChange::Parallelism).map_err(|_| bad());
+        }
+        _ => return Err(bad()),
+    }
+    Ok(SystemChange::Checkpoint(options))
+}
+
+const UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
+/// Milliseconds of a time in PostgreSQL's form; without a unit it is in milliseconds.
+pub fn duration_ms(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim() {
+        "" => "ms",
+        unit => unit,
+    };
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// Milliseconds of a time in words, as `1 hour`.
+pub(crate) fn duration_of_words_ms(text: &str) -> Option<u64> {
+    let lower = text.trim().to_lowercase();
+    let (number, unit) = lower.split_once(' ')?;
+    let factor = match unit.trim().trim_end_matches('s') {
+        "millisecond" => 1,
+        "second" | "sec" => 1000,
+        "minute" | "min" => 60_000,
+        "hour" => 3_600_000,
+        "day" => 86_400_000,
+        "week" => 604_800_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// A time in the largest unit that is whole.
+pub(crate) fn duration_text(ms: u64) -> String {
+    let fits = |(_, factor): &&(&str, u64)| ms.is_multiple_of(*factor);
+    match UNITS.iter().rev().find(fits) {
+        Some((unit, factor)) if ms > 0 => format!("{}{unit}", ms / factor),
+        _ => ms.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_postgres_writes_them() {
+        for (text, ms, back) in [
+            ("200", 200, "200ms"),
+            ("1s", 1000, "1s"),
+            (" 90 s ", 90_000, "90s"),
+            ("10min", 600_000, "10min"),
+            ("48h", 172_800_000, "2d"),
+            ("0", 0, "0"),
+        ] {
+            assert_eq!(duration_ms(text), Some(ms), "{text}");
+            assert_eq!(duration_text(ms), back);
+        }
+        for (words, ms) in
+            [("1 hour", 3_600_000), ("30 Minutes", 1_800_000), ("2 weeks", 1_209_600_000)]
+        {
+            assert_eq!(duration_of_words_ms(words), Some(ms), "{words}");
+        }
+        for wrong in ["hour", "1 month", "-1 hour", "1 hour 5 minutes"] {
+            assert_eq!(duration_of_words_ms(wrong), None, "{wrong}");
+        }
+        for wrong in ["", "s", "1 week", "-5s", "1.5s", "99999999999999999999d"] {
+            assert_eq!(duration_ms(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn changes_are_checked() {
+        let config = EngineConfig::default();
+        let set = |name, value| change(&config, name, value);
+        let Ok(SystemChange::Checkpoint(options)) = set("Checkpoint_Timeout", Some("2min")) else {
+            panic!("a change of checkpoints");
+        };
+        assert_eq!(options.timeout_ms, 120_000);
+        assert_eq!(options.interval_ms, config.checkpoint_interval_ms);
+        assert_eq!(set("parallelism", Some("3")), Ok(SystemChange::Parallelism(3)));
+        assert_eq!(set("checkpoint_mode", Some("twice")).unwrap_err().sqlstate, "22023");
+        assert_eq!(set("checkpoint_interval", Some("soon")).unwrap_err().sqlstate, "22023");
+        assert_eq!(set("work_mem", Some("1")).unwrap_err().sqlstate, "0A000");
+    }
+}
