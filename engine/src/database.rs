@@ -482,6 +482,10 @@ impl Inner {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.end();
+    }
+
+    /// Lets go of the directory, after [`Inner::close`].
+    pub(crate) fn let_go(&self) {
         if let Some(durable) = &self.durable {
             durable.backend.close();
         }

@@ -389,6 +389,7 @@ impl Supervised {
         if let Some(uploader) = &self.uploader {
             uploader.close();
         }
+        self.inner().let_go();
     }
 }
 

@@ -115,7 +115,7 @@ impl Process {
     }
 
     /// SIGKILL.
-    pub(super) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
