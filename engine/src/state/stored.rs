@@ -1,7 +1,7 @@
 //! State tables that are read while the database runs: what is durable, and what is on its way there.
 //!
 //! A table is read bucket by bucket (see `paged.rs`). What a reader gets is the sum of the blocks of the newest checkpoint and of
-//! all changes that the task has handed over since: the state at the last checkpoint barrier, durable or not. A [`View`] is a
+//! all changes that the task has handed over since: its state at its last checkpoint barrier, durable or not. A [`View`] is a
 //! moment of it that stays readable as long as it is held: its blocks are dropped only when nobody does any more.
 
 use std::collections::{BTreeMap, BTreeSet};
