@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tokio_postgres::{Client, Error};
+use tokio_postgres::Error;
 
 use crate::crash::definitions::{compare, texts};
 use crate::crash::process::Process;
