@@ -182,7 +182,8 @@ impl Task {
     /// Gives the operator what it needs for a batch.
     fn load(&mut self, input: usize, batch: &ChangeBatch) {
         let Some(Paged { inputs, tables, resident }) = &mut self.paged else { return };
-        let missing = resident.enter(&inputs[input].of(batch.rows()).unwrap());
+        let missing = resident.missing(&inputs[input].of(batch.rows()).unwrap());
+        resident.enter(&missing);
         let mut parts = Vec::new();
         for (number, places) in tables.iter().enumerate() {
             let rows = self.contents[number].rows(&self.tables[number]);

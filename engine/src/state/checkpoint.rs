@@ -439,7 +439,10 @@ impl CheckpointWriter {
             .iter()
             .any(|(key, list)| key.relation == relation && list.iter().any(|record| record.is_file))
         {
-            self.backend.drop_files(&relation.0.to_be_bytes())?;
+            // It is forgotten already; what stays is tidied up at the next start.
+            if let Err(error) = self.backend.drop_files(&relation.0.to_be_bytes()) {
+                tracing::warn!(%error, "files of state that are not needed stay");
+            }
         }
         self.lists.retain(|key, _| key.relation != relation);
         self.kinds.retain(|key, _| key.relation != relation);

@@ -136,21 +136,21 @@ impl Resident {
         self.count == 1 << self.bits
     }
 
-    /// The buckets of these places that are not there, in ascending order; from now on they are.
-    pub(crate) fn enter(&mut self, places: &[u32]) -> Vec<u32> {
-        let mut missing = Vec::new();
-        for &place in places {
-            let bucket = number_of(place, self.bits);
-            let word = &mut self.words[bucket as usize / 64];
-            let bit = 1 << (bucket % 64);
-            if *word & bit == 0 {
-                *word |= bit;
-                missing.push(bucket);
-            }
+    /// The buckets of these places that are not there, in ascending order.
+    pub(crate) fn missing(&self, places: &[u32]) -> Vec<u32> {
+        let buckets = places.iter().map(|&place| number_of(place, self.bits));
+        let mut missing: Vec<u32> = buckets.filter(|&bucket| !self.holds(bucket)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// These buckets, which were missing, are there from now on: to be called when they have been read.
+    pub(crate) fn enter(&mut self, missing: &[u32]) {
+        for &bucket in missing {
+            self.words[bucket as usize / 64] |= 1 << (bucket % 64);
         }
         self.count += missing.len() as u64;
-        missing.sort_unstable();
-        missing
     }
 }
 
@@ -218,7 +218,7 @@ impl Loader {
         if resident.is_all() {
             return Ok(0);
         }
-        let missing = resident.enter(&self.inputs[input].of(batch.rows())?);
+        let missing = resident.missing(&self.inputs[input].of(batch.rows())?);
         if missing.is_empty() {
             return Ok(0);
         }
@@ -234,6 +234,7 @@ impl Loader {
         if !parts.is_empty() {
             operator.load(parts)?;
         }
+        resident.enter(&missing);
         Ok(rows)
     }
 }

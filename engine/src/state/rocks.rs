@@ -47,10 +47,11 @@ impl RocksBackend {
         Ok(backend)
     }
 
-    /// The store, opened again if it must be.
+    /// The store, opened again if it must be. May be called by one who has it already ([`StateBackend::write_file`] asks for what
+    /// it writes, which is read from here): also while another waits to give it up.
     fn db(&self) -> Result<MappedRwLockReadGuard<'_, DB>> {
         loop {
-            if let Ok(db) = RwLockReadGuard::try_map(self.db.read(), Option::as_ref) {
+            if let Ok(db) = RwLockReadGuard::try_map(self.db.read_recursive(), Option::as_ref) {
                 return Ok(db);
             }
             let mut db = self.db.write();
@@ -364,5 +365,36 @@ mod tests {
                 Some(20 << 20)
             );
         }
+    }
+
+    /// A file is written from what is read of the same store, while another thread's write fails.
+    #[test]
+    fn a_failed_write_does_not_block_one_that_reads() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = RocksBackend::open(&directory.path().join("state")).expect("open");
+        let backend = std::sync::Arc::new(open);
+        let put = Write::Put(Space::State, b"a".to_vec(), b"1".to_vec());
+        backend.commit(&[put]).expect("commit");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let own = std::sync::Arc::clone(&backend);
+        std::thread::spawn(move || {
+            let mut left = 1;
+            let written = own.write_file(&mut || {
+                if left == 0 {
+                    return Ok(None);
+                }
+                left -= 1;
+                let other = std::sync::Arc::clone(&own);
+                std::thread::spawn(move || other.give_up());
+                // Until the other waits.
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                let value = own.get(Space::State, b"a")?.unwrap_or_default();
+                Ok(Some((b"f".to_vec(), value)))
+            });
+            let _ = sender.send(written.map_err(|error| error.to_string()));
+        });
+        let written = receiver.recv_timeout(std::time::Duration::from_secs(20));
+        assert_eq!(written.expect("in time"), Ok(1));
+        assert_eq!(backend.get(Space::Files, b"f").expect("get"), Some(b"1".to_vec()));
     }
 }

@@ -467,3 +467,42 @@ impl<'a> Merging<'a> {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::backend::{Space, Write};
+    use crate::state::memory::MemoryBackend;
+    use crate::store::cold::Cold;
+    use crate::store::writer::Writer;
+
+    /// A bucket that could not be read is not taken for one that is in memory: the next change reads it.
+    #[test]
+    fn what_could_not_be_read_is_still_missing() {
+        let rows = ChangeBatch::from_pretty("| k: i64 | v: i64\n+1 | 1 | 10\n+1 | 2 | 20\n");
+        let (rows, backend) = (rows.expect("rows"), Arc::new(MemoryBackend::default()));
+        let key = TableKey::contents(RelationId(1));
+        let value = block::encode(&rows).expect("bytes");
+        let bytes = value.len() as u64;
+        let list = [BlockRecord {
+            number: 1,
+            rows: 2,
+            bytes,
+            takes_away: false,
+            pages: 0,
+            is_file: false,
+        }];
+        let tables = Tables::new(Arc::clone(&backend) as _);
+        let types = [arrow::datatypes::DataType::Int64];
+        let places = Places::new(&[0], &types).expect("places");
+        let stored = tables.add(key, StateKind::Bag, rows.schema(), Some(places), &list);
+        let mut writer = Writer::new(rows.schema(), Some(&[0]), false).expect("a writer");
+        writer.let_go(Cold::new(&stored));
+        assert!(writer.load(rows.rows()).is_err(), "the block is not there");
+        backend.commit(&[Write::Put(Space::State, key.block(1), value)]).expect("written");
+        writer.load(rows.rows()).expect("read");
+        let keys = writer.keys(rows.rows()).expect("keys");
+        assert!((0..2).all(|row| writer.find(&keys, row).is_some()));
+        assert_eq!(writer.live_rows(), 2);
+    }
+}

@@ -14,7 +14,6 @@ use super::{Chunk, Snapshot};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::state::loader::{Resident, Share};
-use crate::state::paged::number_of;
 use crate::state::stored::{Stored, View};
 use crate::time::Epoch;
 
@@ -70,13 +69,13 @@ impl Cold {
         if resident.is_all() {
             return Ok(None);
         }
-        let places = places.of(rows)?;
-        let bits = resident.bits();
-        if places.iter().all(|&place| resident.holds(number_of(place, bits))) {
+        let missing = resident.missing(&places.of(rows)?);
+        if missing.is_empty() {
             return Ok(None);
         }
-        let missing = Arc::make_mut(resident).enter(&places);
-        self.stored.read(&self.stored.view(), &missing, bits).map(Some)
+        let rows = self.stored.read(&self.stored.view(), &missing, resident.bits())?;
+        Arc::make_mut(resident).enter(&missing);
+        Ok(Some(rows))
     }
 
     /// Parts that [`Self::part`] reads.
@@ -92,14 +91,10 @@ impl Cold {
     /// # Errors
     /// When the store cannot be read.
     pub(crate) fn part(&self, part: usize) -> Result<RecordBatch> {
-        let rows = match &self.resident {
-            Some(resident) if self.only.is_some() => self.stored.read(
-                &self.view,
-                self.only.as_deref().unwrap_or_default(),
-                resident.bits(),
-            )?,
-            Some(resident) => self.stored.cold_part(&self.view, part, resident)?,
-            None => self.stored.part(&self.view, part)?,
+        let rows = match (&self.resident, &self.only) {
+            (Some(resident), Some(only)) => self.stored.read(&self.view, only, resident.bits())?,
+            (Some(resident), None) => self.stored.cold_part(&self.view, part, resident)?,
+            (None, _) => self.stored.part(&self.view, part)?,
         };
         Ok(rows.unroll()?.into_parts().0)
     }
@@ -113,13 +108,8 @@ impl Cold {
         let value = |column: &usize| keys.iter().find(|(key, _)| key == column);
         let values = places.columns().iter().map(|column| Some(ArrayRef::clone(&value(column)?.1)));
         let Some(values) = values.collect::<Option<Vec<_>>>() else { return Ok(None) };
-        let bits = resident.bits();
-        let buckets = places.of_columns(&values)?.into_iter();
-        let mut buckets: Vec<u32> = buckets.map(|place| number_of(place, bits)).collect();
-        buckets.sort_unstable();
-        buckets.dedup();
-        buckets.retain(|&bucket| !resident.holds(bucket));
-        Ok(Some(Self { only: Some(buckets.into()), ..self.clone() }))
+        let cold = resident.missing(&places.of_columns(&values)?);
+        Ok(Some(Self { only: Some(cold.into()), ..self.clone() }))
     }
 }
 
