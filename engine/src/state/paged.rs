@@ -142,6 +142,17 @@ pub(crate) fn page_key(table: &TableKey, number: u64, page: u32) -> Vec<u8> {
     key
 }
 
+/// Keys of the values of a block; of one that is cut, of all pages that it may have.
+pub(crate) fn keys_of(
+    table: &TableKey,
+    record: &BlockRecord,
+    number: u64,
+) -> impl Iterator<Item = Vec<u8>> {
+    let (table, cut) = (*table, record.pages > 0);
+    (0..1_u32 << record.pages)
+        .map(move |page| if cut { page_key(&table, number, page) } else { table.block(number) })
+}
+
 /// The space of a block.
 pub(crate) fn space_of(record: &BlockRecord) -> Space {
     if record.is_file { Space::Files } else { Space::State }

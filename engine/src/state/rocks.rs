@@ -1,11 +1,11 @@
 //! The backend over RocksDB: one database directory, a column family for each space.
 //!
-//! Small commits are one write batch through the write-ahead log, synced. Blocks of state in a large commit are first
-//! written as one sorted file and taken in whole, which costs neither log nor memtable; they mean nothing until the batch that
-//! follows lists them, so the commit is atomic all the same (a block is valid only if the `Meta` space names it).
+//! A commit is one write batch through the write-ahead log, synced. Large blocks of state are written before, each as one
+//! sorted file that is taken in whole, which costs neither log, memtable nor compaction; they mean nothing until a commit
+//! lists them (a block is valid only if the `Meta` space names it).
 //!
 //! After a failed write RocksDB takes no more of them until it is opened again; so that is done, and as soon as the disk has
-//! room again the next attempt succeeds. What a failed attempt may have left behind, its repetition overwrites.
+//! room again the next attempt succeeds.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,9 +20,6 @@ use rocksdb::{
 
 use super::backend::{Next, Space, StateBackend, Visit, Write, prefix_end};
 use crate::error::{EngineError, Result};
-
-/// Puts of state larger than this together go into a file of their own.
-const FILE_BYTES: usize = 8 << 20;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -98,9 +95,8 @@ impl RocksBackend {
     }
 
     fn write(&self, db: &DB, writes: &[Write]) -> Result<()> {
-        let taken_in = self.ingest(db, writes)?;
         let mut batch = WriteBatch::default();
-        for write in writes.iter().filter(|write| !taken_in || as_block(write).is_none()) {
+        for write in writes {
             match write {
                 Write::Put(space, key, value) => batch.put_cf(family(db, *space)?, key, value),
                 Write::Delete(space, key) => batch.delete_cf(family(db, *space)?, key),
@@ -136,38 +132,6 @@ impl RocksBackend {
             .map_err(failed)?;
         Ok(bytes)
     }
-
-    /// Takes in the blocks of a large commit. False when there is nothing to gain, or when the commit also deletes one of them:
-    /// then the order of its writes matters.
-    fn ingest(&self, db: &DB, writes: &[Write]) -> Result<bool> {
-        let mut blocks: Vec<_> = writes.iter().filter_map(as_block).collect();
-        let bytes: usize = blocks.iter().map(|(key, value)| key.len() + value.len()).sum();
-        blocks.sort_unstable_by_key(|(key, _)| *key);
-        if bytes < FILE_BYTES || writes.iter().any(|write| deletes_any(write, &blocks)) {
-            return Ok(false);
-        }
-        let number = self.files.fetch_add(1, Ordering::Relaxed);
-        let path = self.directory.join(format!("{number}.incoming"));
-        let options = family_options(Space::State, &Cache::new_lru_cache(0));
-        let mut file = SstFileWriter::create(&options);
-        let mut written = || -> std::result::Result<(), rocksdb::Error> {
-            file.open(&path)?;
-            for (key, value) in &blocks {
-                file.put(key, value)?;
-            }
-            file.finish()?;
-            let mut how = IngestExternalFileOptions::default();
-            how.set_move_files(true);
-            match db.cf_handle(Space::State.name()) {
-                Some(family) => db.ingest_external_file_cf_opts(family, &how, vec![path.as_path()]),
-                None => Ok(()),
-            }
-        };
-        let result = written();
-        let _ = std::fs::remove_file(&path);
-        result.map_err(|error| self.error("writing state to", &error))?;
-        Ok(true)
-    }
 }
 
 impl Drop for RocksBackend {
@@ -199,26 +163,6 @@ fn open(directory: &Path) -> Result<DB> {
 fn family(db: &DB, space: Space) -> Result<&ColumnFamily> {
     let family = db.cf_handle(space.name());
     family.ok_or_else(|| EngineError::internal("a column family is missing"))
-}
-
-/// Key and value of a put of state.
-fn as_block(write: &Write) -> Option<(&[u8], &[u8])> {
-    match write {
-        Write::Put(Space::State, key, value) => Some((key, value)),
-        _ => None,
-    }
-}
-
-/// Whether a write deletes one of these blocks, sorted by key.
-fn deletes_any(write: &Write, blocks: &[(&[u8], &[u8])]) -> bool {
-    let at_or_behind = |key: &[u8]| blocks.partition_point(|(block, _)| *block < key);
-    match write {
-        Write::Delete(Space::State, key) => {
-            blocks.binary_search_by_key(&key.as_slice(), |(block, _)| *block).is_ok()
-        }
-        Write::DeleteRange(Space::State, from, to) => at_or_behind(from) < at_or_behind(to),
-        _ => false,
-    }
 }
 
 fn family_options(space: Space, cache: &Cache) -> Options {

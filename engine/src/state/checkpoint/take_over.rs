@@ -12,6 +12,7 @@ use crate::error::{EngineError, Result};
 use crate::plan::RelationId;
 use crate::state::backend::{Space, Write};
 use crate::state::layout::{self, BlockRecord, CheckpointRecord, TableKey, TaskRecord};
+use crate::state::paged::keys_of;
 use crate::time::Epoch;
 
 /// Bytes that are written in one commit, about.
@@ -45,7 +46,7 @@ impl CheckpointWriter {
                 self.record.next_block = self.next_block;
                 copied.push(BlockRecord { number, ..*block });
                 if block.is_file {
-                    self.copy_file((from, block.number), (to, number))?;
+                    self.copy_file(block, from, (to, number))?;
                     continue;
                 }
                 let value = self.backend.get(Space::State, &from.block(block.number))?;
@@ -68,21 +69,19 @@ impl CheckpointWriter {
     }
 
     /// A block that is a file, page by page.
-    fn copy_file(&self, from: (&TableKey, u64), to: (&TableKey, u64)) -> Result<()> {
-        let (from, to) = (from.0.block(from.1), to.0.block(to.1));
-        let mut keys = Vec::new();
-        self.backend.scan(Space::Files, &from, &mut |key, _| {
-            keys.push(key.to_vec());
-            Ok(true)
+    fn copy_file(&self, block: &BlockRecord, from: &TableKey, to: (&TableKey, u64)) -> Result<()> {
+        let old = keys_of(from, block, block.number);
+        let mut keys = old.zip(keys_of(to.0, block, to.1));
+        let bytes = self.backend.write_file(&mut || {
+            for (old, new) in keys.by_ref() {
+                // Pages without rows are not there.
+                if let Some(value) = self.backend.get(Space::Files, &old)? {
+                    return Ok(Some((new, value)));
+                }
+            }
+            Ok(None)
         })?;
-        let mut keys = keys.into_iter();
-        self.backend.write_file(&mut || {
-            let Some(key) = keys.next() else { return Ok(None) };
-            let value = self.backend.get(Space::Files, &key)?;
-            let value = value.ok_or_else(|| layout::damaged("a block (it is missing)"))?;
-            Ok(Some(([&to[..], &key[from.len()..]].concat(), value)))
-        })?;
-        Ok(())
+        if bytes == block.bytes { Ok(()) } else { Err(layout::damaged("a block (its length)")) }
     }
 
     fn commit_copies(&self, writes: &mut Vec<Write>, record: CheckpointRecord) -> Result<()> {
