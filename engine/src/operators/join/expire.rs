@@ -8,10 +8,12 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 
 use super::HashJoin;
-use super::emit::BATCH_ROWS;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::operator::{Context, Operator, Output};
+
+/// Rows that are taken back at once, at most.
+const BATCH_ROWS: usize = if cfg!(test) { 2 } else { 8192 };
 
 impl HashJoin {
     /// The end of an epoch, at this time.
@@ -37,14 +39,17 @@ impl HashJoin {
         Ok(())
     }
 
-    /// Takes held rows back.
+    /// Takes held rows back. A delete takes any row that is equal: all are read before the first of them goes.
     fn reverse(&mut self, side: usize, ids: &[u32], ctx: &Context, out: &mut Output) -> Result<()> {
-        for ids in ids.chunks(BATCH_ROWS) {
-            let held = &self.sides[side];
+        let held = &self.sides[side];
+        let batches = ids.chunks(BATCH_ROWS).map(|ids| {
             let columns = held.store.gather(ids)?;
             let weights: Vec<i64> = ids.iter().map(|&id| -held.weight(id)).collect();
             let rows = RecordBatch::try_new(Arc::clone(&self.inputs[side]), columns)?;
-            self.on_batch(side, ChangeBatch::new(rows, Some(weights.into())), ctx, out)?;
+            Ok(ChangeBatch::new(rows, Some(weights.into())))
+        });
+        for batch in batches.collect::<Result<Vec<_>>>()? {
+            self.on_batch(side, batch, ctx, out)?;
         }
         Ok(())
     }
