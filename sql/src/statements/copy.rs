@@ -99,7 +99,7 @@ pub(super) async fn copy_in(
     if complete.is_empty() {
         return Ok(0);
     }
-    Ok(insert::write_rows(session, &relation, complete, Conflict::Fail)?.count)
+    Ok(insert::write_rows(session, &relation, complete, Conflict::of(relation.table()?))?.count)
 }
 
 fn table_parts(name: &str) -> Result<Vec<String>> {

@@ -360,7 +360,8 @@ async fn create_table_as(
     db.engine().wait_ready(id).await?;
     let catalog = db.catalog();
     let relation = catalog.by_id(id).ok_or_else(|| SqlError::internal("the new table is gone"))?;
-    let written = insert::write_rows(session, relation, rows, insert::Conflict::Fail)?;
+    let conflict = insert::Conflict::of(relation.table()?);
+    let written = insert::write_rows(session, relation, rows, conflict)?;
     unfinished.done();
     Ok(command(format!("SELECT {}", written.count)))
 }

@@ -40,6 +40,17 @@ pub(crate) enum Conflict<'a> {
     },
 }
 
+impl Conflict<'_> {
+    /// What the table itself says.
+    pub(super) fn of(table: &TableDetail) -> Self {
+        match table.on_conflict {
+            OnConflict::Fail => Self::Fail,
+            OnConflict::DoNothing => Self::DoNothing,
+            OnConflict::Overwrite => Self::Overwrite,
+        }
+    }
+}
+
 /// What was written.
 pub(crate) struct Written {
     pub(crate) count: u64,
@@ -108,11 +119,7 @@ fn conflict_of<'a>(
 ) -> Result<Conflict<'a>> {
     let on = match &insert.on {
         None => {
-            return Ok(match table.on_conflict {
-                OnConflict::Fail => Conflict::Fail,
-                OnConflict::DoNothing => Conflict::DoNothing,
-                OnConflict::Overwrite => Conflict::Overwrite,
-            });
+            return Ok(Conflict::of(table));
         }
         Some(OnInsert::OnConflict(on)) => on,
         Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),

@@ -193,6 +193,27 @@ fn errors_say_where() {
     });
 }
 
+/// COPY and CREATE TABLE AS do with an existing key what the table says, as INSERT does.
+#[test]
+fn the_table_says_what_becomes_of_an_existing_key() {
+    with_client(|client, _server| async move {
+        for (rule, kept) in [("OVERWRITE", "1 new"), ("IGNORE", "1 old")] {
+            let sql = format!(
+                "CREATE TABLE kv (k INT PRIMARY KEY, v TEXT) ON CONFLICT {rule};
+                 INSERT INTO kv VALUES (1, 'old')"
+            );
+            client.batch_execute(&sql).await.unwrap();
+            let sink = client.copy_in::<_, Bytes>("COPY kv FROM STDIN").await.unwrap();
+            futures::pin_mut!(sink);
+            sink.send(Bytes::from("1\tnew\n2\tx\n")).await.unwrap();
+            sink.finish().await.unwrap();
+            let rows = column(&client, "SELECT k || ' ' || v FROM kv ORDER BY k").await;
+            assert_eq!(rows, [kept, "2 x"], "{rule}");
+            client.batch_execute("DROP TABLE kv").await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn copy_in_and_out() {
     with_client(|client, _server| async move {
