@@ -16,6 +16,10 @@ mod nexmark;
 mod report;
 mod soak;
 
+/// As in the program itself.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[derive(Parser)]
 #[command(about = "Benchmarks of Millstream")]
 struct Arguments {
