@@ -7,10 +7,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
+};
 use arrow::buffer::ScalarBuffer;
 use arrow::compute::{concat_batches, filter, filter_record_batch, take, take_record_batch};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashTable;
 
@@ -241,7 +243,23 @@ impl ChangeBatch {
 
 /// Bytes of an array's own part; falls back to its buffers' size.
 fn sliced_bytes(column: &ArrayRef) -> usize {
-    column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
+    // Of views Arrow counts the views alone.
+    let long = match column.data_type() {
+        DataType::Utf8View => column.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used(),
+        DataType::Struct(_) => return column.as_struct().columns().iter().map(sliced_bytes).sum(),
+        DataType::List(_) => {
+            let list = column.as_list::<i32>();
+            let offsets = list.value_offsets();
+            let (first, last) = (offsets[0] as usize, offsets[list.len()] as usize);
+            return 4 * list.len() + sliced_bytes(&list.values().slice(first, last - first));
+        }
+        _ => 0,
+    };
+    long + column
+        .to_data()
+        .get_slice_memory_size()
+        .unwrap_or_else(|_| column.get_array_memory_size())
 }
 
 /// A schema with these columns only.

@@ -68,8 +68,6 @@ pub(crate) struct Inner {
     threads: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
     durable: Option<Durable>,
-    /// Memory for state.
-    budget: Arc<Budget>,
 }
 
 impl Inner {
@@ -88,9 +86,9 @@ impl Inner {
         slice: Duration,
         durable: Option<Durable>,
     ) -> (Arc<Self>, mpsc::Receiver<Event>) {
-        let (events, receiver) = Events::new();
+        let (events, receiver) = Events::new(Budget::new(config.state_memory));
         let start = durable.as_ref().map_or(Epoch(0), |durable| durable.start);
-        events.pause_sources(durable.is_some());
+        events.recovers(durable.is_some());
         let errors = Arc::<ErrorLog>::default();
         if let Some(saved) = durable.as_ref().and_then(Durable::saved) {
             let (rows, total) = saved.errors.rows();
@@ -111,14 +109,13 @@ impl Inner {
             threads: Mutex::default(),
             closed: AtomicBool::new(false),
             durable,
-            budget: Budget::new(config.state_memory),
             config,
         });
         (inner, receiver)
     }
 
     fn budget(&self) -> &Arc<Budget> {
-        &self.budget
+        self.events.budget()
     }
 
     pub(crate) fn config(&self) -> &EngineConfig {
@@ -330,6 +327,18 @@ impl Inner {
         self.events.data();
         self.events.send(Event::Urgent);
         Ok(committed)
+    }
+
+    /// Waits while there is no room for more: the dataflow is behind, or memory for state is short.
+    pub(crate) async fn wait_for_room(&self) {
+        let mut pause = Duration::from_micros(500);
+        while self.events.backlog().is_full() || self.events.is_memory_short() {
+            if self.is_closed() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
     }
 
     pub(crate) async fn wait_epoch(&self, epoch: Epoch) -> Result<()> {
@@ -610,6 +619,8 @@ fn ended(registry: &Registry, relation: &Relation) -> bool {
 mod checkpoint_tests;
 #[cfg(test)]
 mod restart_tests;
+#[cfg(test)]
+mod room_tests;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]

@@ -679,6 +679,13 @@ impl Engine {
         self.inner().commit(changes)
     }
 
+    /// Waits until there is room for another commit. Who writes much calls it before each: commits themselves do not wait, so
+    /// that what has been begun can be ended. While views cannot keep up with what is committed, or state must be let go of
+    /// before more can be taken, this is what slows the writer.
+    pub async fn wait_for_room(&self) {
+        self.inner().wait_for_room().await;
+    }
+
     /// Waits until an epoch is readable.
     pub async fn wait_epoch(&self, epoch: Epoch) -> Result<()> {
         loop {

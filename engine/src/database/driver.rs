@@ -121,6 +121,7 @@ impl Driver {
             }
             Event::Recovered => self.ended(database, Input::Durable),
             Event::Durable { epoch, failed } => {
+                database.events.budget().checkpoint_ended();
                 if let Some(durable) = &database.durable {
                     durable.reached(epoch);
                 }
@@ -129,7 +130,10 @@ impl Driver {
                     self.failed(database, job, &error);
                 }
             }
-            Event::CheckpointGivenUp => self.ended(database, Input::GivenUp),
+            Event::CheckpointGivenUp => {
+                database.events.budget().answered();
+                self.ended(database, Input::GivenUp);
+            }
             Event::Options(options) => self.handle(database, Input::Options(options)),
             Event::Hydrated { job, epoch } => {
                 self.handle(database, Input::Hydrated { job, epoch });

@@ -482,7 +482,7 @@ impl Inner {
             self.commits.lock().replay(changes, &|id| definitions.contains(&id.0))
         })?;
         *durable.saved.write() = None;
-        self.events.pause_sources(false);
+        self.events.recovers(false);
         self.events.data();
         self.events.send(Event::Recovered);
         self.events.send(Event::Urgent);

@@ -14,6 +14,8 @@ use crate::plan::RelationId;
 use crate::sink::Committable;
 use crate::state::checkpoint::TaskDelta;
 use crate::state::layout::{TableKey, TaskRecord};
+use crate::state::loader::Budget;
+use crate::task::mailbox::Backlog;
 use crate::time::Epoch;
 
 use super::job::NewJob;
@@ -76,21 +78,28 @@ pub(crate) struct Events {
     sender: mpsc::Sender<Event>,
     dirty: AtomicBool,
     sources_busy: AtomicUsize,
-    /// Sources read nothing: the database recovers, or checkpoints cannot be written.
+    /// Sources read nothing, for checkpoints cannot be written.
     paused: AtomicBool,
+    /// The database is being put together again: there are no checkpoints, and sources read nothing.
+    recovering: AtomicBool,
     /// Why checkpoints cannot be written now.
     checkpoint_failure: Mutex<Option<EngineError>>,
+    budget: Arc<Budget>,
+    backlog: Arc<Backlog>,
 }
 
 impl Events {
-    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Event>) {
+    pub(crate) fn new(budget: Arc<Budget>) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel();
         let events = Self {
             sender,
             dirty: AtomicBool::new(false),
             sources_busy: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
+            recovering: AtomicBool::new(false),
             checkpoint_failure: Mutex::default(),
+            budget,
+            backlog: Arc::default(),
         };
         (Arc::new(events), receiver)
     }
@@ -121,9 +130,13 @@ impl Events {
         }
     }
 
-    /// Lets the sources read, or not.
-    pub(crate) fn pause_sources(&self, paused: bool) {
-        self.paused.store(paused, Ordering::Release);
+    /// Recovery has begun, or ended.
+    pub(crate) fn recovers(&self, recovering: bool) {
+        self.recovering.store(recovering, Ordering::Release);
+    }
+
+    fn is_recovering(&self) -> bool {
+        self.recovering.load(Ordering::Acquire)
     }
 
     /// Checkpoints cannot be written, or can again: sources wait meanwhile. True when that is new.
@@ -131,7 +144,7 @@ impl Events {
         let mut failure = self.checkpoint_failure.lock();
         let is_new = failure.is_some() != reason.is_some();
         if is_new {
-            self.pause_sources(reason.is_some());
+            self.paused.store(reason.is_some(), Ordering::Release);
         }
         *failure = reason;
         is_new
@@ -143,7 +156,25 @@ impl Events {
     }
 
     pub(crate) fn are_sources_paused(&self) -> bool {
-        self.paused.load(Ordering::Acquire)
+        self.is_recovering() || self.paused.load(Ordering::Acquire) || self.is_memory_short()
+    }
+
+    pub(crate) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// What commits have left for the tasks of their tables.
+    pub(crate) fn backlog(&self) -> &Arc<Backlog> {
+        &self.backlog
+    }
+
+    /// Whether nothing should enter the dataflow until state has been let go of; then a checkpoint is on its way.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        let is_short = self.budget.is_short() && !self.is_recovering();
+        if is_short && self.budget.ask() {
+            self.send(Event::Checkpoint);
+        }
+        is_short
     }
 
     /// Whether every source has given what it has.

@@ -308,7 +308,8 @@ impl Launch<'_> {
             match input {
                 FragmentInput::Exchange { .. } => {}
                 FragmentInput::Values(rows) => {
-                    let mailbox = Arc::new(Mailbox::new(wakers[0].clone()));
+                    let mailbox =
+                        Arc::new(Mailbox::new(wakers[0].clone(), self.database.events.backlog()));
                     self.job.mailboxes.push(Arc::clone(&mailbox));
                     let kind = RootKind::Values((!goes_on).then(|| rows.clone()));
                     let root = Root::new(mailbox, kind, Arc::clone(&self.database.events));
@@ -340,6 +341,7 @@ impl Launch<'_> {
                             source.clone(),
                             scan.name.clone(),
                             Arc::clone(&self.database.errors),
+                            Arc::clone(&self.database.events),
                             Arc::clone(&relation.progress),
                             self.database.config().batch_rows,
                         );

@@ -185,7 +185,11 @@ impl Simulation {
             }
             self.step();
         }
-        panic!("nothing moves any more: {:?}", self.database.jobs());
+        panic!(
+            "nothing moves any more: {:?} {:?}",
+            self.database.jobs(),
+            self.database.events.budget()
+        );
     }
 
     fn write(&mut self) {

@@ -27,27 +27,51 @@ pub(crate) struct Budget {
     holders: AtomicUsize,
     /// A checkpoint has been asked for, so that something can be let go of.
     asked: AtomicBool,
+    /// Checkpoints in a row after which too much was in memory.
+    futile: AtomicUsize,
 }
+
+/// After so many such checkpoints what is in memory cannot be let go of: data go on.
+const FUTILE_MAX: usize = 4;
 
 impl Budget {
     /// Of so many bytes.
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         let zero = || AtomicUsize::new(0);
-        Arc::new(Self { limit, used: zero(), holders: zero(), asked: AtomicBool::new(false) })
+        let asked = AtomicBool::new(false);
+        Arc::new(Self { limit, used: zero(), holders: zero(), asked, futile: zero() })
     }
 
     /// Whether memory will soon be short.
     fn is_filling(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit / 2
+        self.used.load(Ordering::Relaxed) > self.limit / 4 * 3
     }
 
-    /// True once, until [`Self::answered`].
+    fn is_exceeded(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit
+    }
+
+    /// Whether no data should come in before something has been let go of. That takes a checkpoint or two, for which one should
+    /// [`Self::ask`]; it ends in any case when some of them have won nothing.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_exceeded() && self.futile.load(Ordering::Relaxed) < FUTILE_MAX
+    }
+
+    /// True when a checkpoint should be begun: once, until one has ended.
     pub(crate) fn ask(&self) -> bool {
         !self.asked.swap(true, Ordering::Relaxed)
     }
 
+    /// What was asked for is over.
     pub(crate) fn answered(&self) {
         self.asked.store(false, Ordering::Relaxed);
+    }
+
+    /// A checkpoint is durable.
+    pub(crate) fn checkpoint_ended(&self) {
+        self.answered();
+        let futile = if self.is_exceeded() { self.futile.load(Ordering::Relaxed) + 1 } else { 0 };
+        self.futile.store(futile, Ordering::Relaxed);
     }
 }
 
@@ -84,7 +108,7 @@ impl Share {
     pub(crate) fn is_too_large(&self) -> bool {
         let holders = self.budget.holders.load(Ordering::Relaxed).max(1);
         let used = self.budget.used.load(Ordering::Relaxed);
-        used > self.budget.limit && self.bytes >= used / (2 * holders)
+        self.budget.is_exceeded() && self.bytes >= used / (2 * holders)
     }
 }
 
@@ -236,5 +260,39 @@ impl Loader {
         }
         resident.enter(&missing);
         Ok(rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While too much is held data wait, for a checkpoint that is asked for once; not for ever where nothing can be let go of.
+    #[test]
+    fn memory_is_short_until_it_is_not_or_nothing_helps() {
+        let budget = Budget::new(100);
+        let mut share = Share::new(&budget);
+        share.holds(100);
+        assert!(!budget.is_short());
+        share.holds(101);
+        assert!(budget.is_short());
+        assert!(budget.ask() && !budget.ask());
+        budget.checkpoint_ended();
+        assert!(budget.ask() && budget.is_short());
+        share.holds(10);
+        assert!(!budget.is_short());
+        budget.checkpoint_ended();
+        share.holds(200);
+        for _ in 0..FUTILE_MAX {
+            assert!(budget.is_short());
+            budget.checkpoint_ended();
+        }
+        assert!(!budget.is_short(), "it does not help");
+        drop(share);
+        budget.checkpoint_ended();
+        Share::new(&budget).holds(101);
+        let mut share = Share::new(&budget);
+        share.holds(101);
+        assert!(budget.is_short(), "another time it may");
     }
 }

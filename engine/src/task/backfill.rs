@@ -4,19 +4,18 @@
 //! bounded buffer and are given after the contents (before, a delete could precede its insert). When the buffer is full,
 //! the live channel is not read: back-pressure, never unbounded memory.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use super::lane::Polled;
+use super::lane::{PAUSE, Polled};
 use crate::change_batch::ChangeBatch;
+use crate::database::events::Events;
 use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::exchange::channel::{Received, Receiver};
 use crate::message::{Message, Start};
 use crate::source::{Runner, Source, Turn};
 use crate::store::Snapshot;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows of live changes that wait for the contents to be read.
 const BUFFER_ROWS_MAX: usize = 4_000_000;
@@ -36,6 +35,7 @@ pub(crate) struct Backfill {
     source: Option<Arc<dyn Source>>,
     relation: String,
     errors: Arc<ErrorLog>,
+    events: Arc<Events>,
     state: State,
     buffer: VecDeque<Message>,
     buffered_rows: usize,
@@ -52,12 +52,14 @@ enum State {
 }
 
 impl Backfill {
+    #[expect(clippy::too_many_arguments, reason = "each used once")]
     pub(crate) fn new(
         live: Receiver,
         projection: Vec<usize>,
         source: Option<Arc<dyn Source>>,
         relation: String,
         errors: Arc<ErrorLog>,
+        events: Arc<Events>,
         progress: Arc<Progress>,
         rows_max: usize,
     ) -> Self {
@@ -67,6 +69,7 @@ impl Backfill {
             source,
             relation,
             errors,
+            events,
             state: State::Waiting,
             buffer: VecDeque::new(),
             buffered_rows: 0,
@@ -140,6 +143,9 @@ impl Backfill {
     }
 
     fn read_contents(&mut self) -> Result<Polled> {
+        if self.events.is_memory_short() {
+            return Ok(Polled::Sleep(PAUSE));
+        }
         let rows = match &mut self.state {
             State::Snapshot { snapshot, partition, chunk } => loop {
                 if *partition == snapshot.num_partitions() {
@@ -162,7 +168,7 @@ impl Backfill {
                 }
                 // Reading what has been read before never waits for long.
                 Turn::Pending(time) => {
-                    return Ok(Polled::Sleep(time.min(Duration::from_millis(10))));
+                    return Ok(Polled::Sleep(time.min(PAUSE)));
                 }
                 Turn::Finished => None,
             },

@@ -20,8 +20,8 @@ use crate::plan::Expr;
 use crate::source::{EventTime, Offset, Runner, Split, Turn};
 use crate::time::Watermark;
 
-/// How often a source that must not read looks whether it may.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How often a lane that must not read looks whether it may.
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 
 /// What a lane has now.
 pub(crate) enum Polled {

@@ -1,6 +1,11 @@
 //! How the coordinator and the commit path reach a task that has no upstream task.
+//!
+//! A mailbox is not bounded itself, for barriers must pass. What commits leave in all of them is counted, and who wants to
+//! write waits while that is too much: so a view that cannot keep up slows those who write.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -17,24 +22,57 @@ pub(crate) enum Mail {
     Barrier(Barrier),
 }
 
+impl Mail {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Changes(batch) => batch.bytes(),
+            Self::Barrier(_) => 0,
+        }
+    }
+}
+
+/// Bytes of committed changes that may wait for the tasks of their tables.
+const BACKLOG_MAX: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
+
+/// What waits in all mailboxes of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog(AtomicUsize);
+
+impl Backlog {
+    /// Whether no more should be committed for now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > BACKLOG_MAX
+    }
+}
+
 /// A queue and the task to wake.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     queue: Mutex<VecDeque<Mail>>,
     waker: Waker,
+    backlog: Arc<Backlog>,
 }
 
 impl Mailbox {
-    pub(crate) fn new(waker: Waker) -> Self {
-        Self { queue: Mutex::default(), waker }
+    pub(crate) fn new(waker: Waker, backlog: &Arc<Backlog>) -> Self {
+        Self { queue: Mutex::default(), waker, backlog: Arc::clone(backlog) }
     }
 
     pub(crate) fn post(&self, mail: Mail) {
+        self.backlog.0.fetch_add(mail.bytes(), Ordering::Relaxed);
         self.queue.lock().push_back(mail);
         self.waker.wake();
     }
 
     pub(crate) fn take(&self) -> Option<Mail> {
-        self.queue.lock().pop_front()
+        let mail = self.queue.lock().pop_front()?;
+        self.backlog.0.fetch_sub(mail.bytes(), Ordering::Relaxed);
+        Some(mail)
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        while self.take().is_some() {}
     }
 }

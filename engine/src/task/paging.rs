@@ -52,7 +52,6 @@ impl Paging {
         if barrier.kind != BarrierKind::Checkpoint {
             return self.share.is_too_large() && self.share.budget().ask();
         }
-        self.share.budget().answered();
         if self.share.should_prepare() {
             self.loader.prepare(barrier.epoch);
         }

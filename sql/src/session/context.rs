@@ -183,6 +183,16 @@ impl Session {
         Ok(committed?)
     }
 
+    /// Before a statement that writes rows: waits while the dataflow has no room for more.
+    ///
+    /// # Errors
+    /// 25006.
+    pub(crate) async fn begin_write(&self, what: &str) -> Result<()> {
+        self.check_writable(what)?;
+        self.db.engine().wait_for_room().await;
+        Ok(())
+    }
+
     /// Refuses to write in a transaction that only reads.
     ///
     /// # Errors

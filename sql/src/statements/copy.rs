@@ -87,6 +87,7 @@ pub(super) async fn copy_in(
     target: &CopyTarget,
     rows: Vec<RecordBatch>,
 ) -> Result<u64> {
+    session.begin_write("COPY FROM").await?;
     let parts = table_parts(&target.table)?;
     let catalog = session.db.catalog();
     let relation = Arc::clone(catalog.resolve(&parts, &session.settings.search_path())?);

@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::session::{Run, Session};
 
 pub(super) async fn run(session: &mut Session, delete: &Delete, run: &Run<'_>) -> Result<Outcome> {
-    session.check_writable("DELETE")?;
+    session.begin_write("DELETE").await?;
     if !delete.order_by.is_empty() || delete.limit.is_some() || !delete.tables.is_empty() {
         return Err(SqlError::unsupported("DELETE with ORDER BY, LIMIT or several tables"));
     }

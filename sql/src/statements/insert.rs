@@ -59,7 +59,7 @@ pub(crate) struct Written {
 }
 
 pub(super) async fn run(session: &mut Session, insert: &Insert, run: &Run<'_>) -> Result<Outcome> {
-    session.check_writable("INSERT")?;
+    session.begin_write("INSERT").await?;
     check_form(insert)?;
     let TableObject::TableName(name) = &insert.table else {
         return Err(SqlError::unsupported("INSERT INTO a function"));

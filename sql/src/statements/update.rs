@@ -26,7 +26,7 @@ const TRIES_MAX: usize = 100;
 const ROW: &str = "\u{1}row";
 
 pub(super) async fn run(session: &mut Session, update: &Update, run: &Run<'_>) -> Result<Outcome> {
-    session.check_writable("UPDATE")?;
+    session.begin_write("UPDATE").await?;
     if update.or.is_some() || !update.order_by.is_empty() || update.limit.is_some() {
         return Err(SqlError::unsupported("UPDATE with ORDER BY, LIMIT or OR"));
     }

@@ -52,7 +52,7 @@ impl Inner {
         let (id, name) = (spec.id, spec.name.clone());
         let mut relation = Relation::new(name, Arc::clone(&spec.schema), properties, kind);
         let waker = self.scheduler.reserve();
-        let mailbox = Arc::new(Mailbox::new(waker.clone()));
+        let mailbox = Arc::new(Mailbox::new(waker.clone(), self.events.backlog()));
         let root = Root::new(Arc::clone(&mailbox), RootKind::Table, Arc::clone(&self.events));
         let mut nodes: Vec<Part> = Vec::new();
         let mut names = Vec::new();
@@ -167,7 +167,7 @@ impl Inner {
             let metrics = Arc::new(TaskMetrics::new(0, task, format!("Source {name}"), Vec::new()));
             relation.metrics.push(Arc::clone(&metrics));
             splits.push(SourceTask { offsets, finished });
-            let mailbox = Arc::new(Mailbox::new(waker.clone()));
+            let mailbox = Arc::new(Mailbox::new(waker.clone(), self.events.backlog()));
             mailboxes.push(Arc::clone(&mailbox));
             let kind = RootKind::Source(source_root);
             let root = Root::new(mailbox, kind, Arc::clone(&self.events));

@@ -6,7 +6,7 @@ use arrow::array::Int64Array;
 use arrow::datatypes::{Field, Schema};
 use millstream_engine::sink::{Committable, Guarantee, SinkWriter};
 use millstream_engine::source::{Offset, Polled, Split, SplitReader};
-use millstream_engine::state::{MemoryBackend, Next, Space, StateBackend, Visit, Write};
+use millstream_engine::state::{Lifetime, MemoryBackend, Next, Space, StateBackend, Visit, Write};
 use millstream_engine::{ChangeBatch, plan::RelationId};
 
 use super::*;
@@ -149,8 +149,12 @@ impl StateBackend for Disk {
         self.keys.commit(writes)
     }
 
-    fn write_file(&self, next: &mut Next<'_>) -> millstream_engine::Result<u64> {
-        self.keys.write_file(next)
+    fn write_file(
+        &self,
+        lifetime: Lifetime,
+        next: &mut Next<'_>,
+    ) -> millstream_engine::Result<u64> {
+        self.keys.write_file(lifetime, next)
     }
 
     fn drop_files(&self, prefix: &[u8]) -> millstream_engine::Result<()> {
