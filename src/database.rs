@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::RecordBatch;
 use millstream_engine::Engine;
 use millstream_server::{Server, ServerConfig, ServerError};
+use parking_lot::Mutex;
 
 use crate::builder::Builder;
 use crate::error::{Error, Result};
@@ -30,7 +31,7 @@ struct Inner {
     sql: Arc<millstream_sql::Database>,
     writes: Writes,
     /// Released last, when the engine has stopped.
-    _lock: Option<DirectoryLock>,
+    lock: Mutex<Option<DirectoryLock>>,
 }
 
 /// Which writes have been waited for.
@@ -65,7 +66,7 @@ impl Database {
     }
 
     pub(crate) fn new(sql: Arc<millstream_sql::Database>, lock: Option<DirectoryLock>) -> Self {
-        let inner = Inner { sql, writes: Writes::default(), _lock: lock };
+        let inner = Inner { sql, writes: Writes::default(), lock: Mutex::new(lock) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -153,15 +154,18 @@ impl Database {
         self.inner.sql.engine()
     }
 
-    /// Commits what sinks hold, then stops all tasks and threads. Other clones, sessions and streams get errors from
-    /// then on.
+    /// Commits what sinks hold, then stops all tasks and threads, and lets go of the directory. Other clones, sessions and
+    /// streams get errors from then on.
     ///
     /// # Errors
     /// When the engine's threads could not be waited for.
     pub async fn close(self) -> Result<()> {
         let engine = Arc::clone(self.engine());
         let closed = tokio::task::spawn_blocking(move || engine.close()).await;
-        closed.map_err(|error| millstream_engine::EngineError::internal(error).into())
+        closed.map_err(millstream_engine::EngineError::internal)?;
+        // Whoever still has a clone has a closed database: its directory is free.
+        self.inner.lock.lock().take();
+        Ok(())
     }
 
     /// A session that sees what every finished call wrote.

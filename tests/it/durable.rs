@@ -57,6 +57,25 @@ fn a_closed_database_opens_as_it_was() {
     });
 }
 
+/// Also while somebody still has a clone of it, which is closed with it.
+#[test]
+fn a_closed_database_lets_go_of_its_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    run_for(60, "the test", async {
+        let db = open(directory.path()).await;
+        db.execute("CREATE TABLE t (k INT); INSERT INTO t VALUES (1)").await.unwrap();
+        let clone = db.clone();
+        db.close().await.unwrap();
+        let db = open(directory.path()).await;
+        assert_eq!(cells(&db, "SELECT k FROM t").await, "1");
+        assert!(clone.execute("INSERT INTO t VALUES (2)").await.is_err());
+        drop(clone);
+        assert!(Database::builder().data_dir(directory.path()).open().await.is_err(), "still open");
+        assert_eq!(cells(&db, "SELECT k FROM t").await, "1");
+        db.close().await.unwrap();
+    });
+}
+
 #[test]
 fn a_savepoint_is_the_database_at_its_moment() {
     run_for(120, "the test", async {
