@@ -40,7 +40,7 @@ pub(crate) mod restore;
 mod rocks;
 pub(crate) mod stored;
 
-pub use backend::{Next, Space, StateBackend, Visit, Write};
+pub use backend::{Lifetime, Next, Space, StateBackend, Visit, Write};
 pub use memory::MemoryBackend;
 pub use rocks::RocksBackend;
 

@@ -11,7 +11,7 @@ use crate::change_batch::ChangeBatch;
 use crate::engine::*;
 use crate::error::{EngineError, Result};
 use crate::plan::{RelationId, StreamPlan};
-use crate::state::{MemoryBackend, Next, Space, StateBackend, Visit, Write};
+use crate::state::{Lifetime, MemoryBackend, Next, Space, StateBackend, Visit, Write};
 
 const TABLE: RelationId = RelationId(1);
 const VIEW: RelationId = RelationId(2);
@@ -46,8 +46,8 @@ impl StateBackend for Disk {
         self.backend.scan(space, prefix, visit)
     }
 
-    fn write_file(&self, next: &mut Next<'_>) -> Result<u64> {
-        self.backend.write_file(next)
+    fn write_file(&self, lifetime: Lifetime, next: &mut Next<'_>) -> Result<u64> {
+        self.backend.write_file(lifetime, next)
     }
 
     fn drop_files(&self, prefix: &[u8]) -> Result<()> {

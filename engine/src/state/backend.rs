@@ -9,6 +9,15 @@ use std::path::Path;
 
 use crate::error::{EngineError, Result};
 
+/// How long a file is expected to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// It will soon be merged with others: it should cost little to write.
+    Short,
+    /// It should be small.
+    Long,
+}
+
 /// A separate range of keys, each used in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Space {
@@ -96,7 +105,7 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// As [`Self::commit`]; what `next` gives. The file is not there then.
-    fn write_file(&self, next: &mut Next<'_>) -> Result<u64>;
+    fn write_file(&self, lifetime: Lifetime, next: &mut Next<'_>) -> Result<u64>;
 
     /// Drops the files whose keys begin so. It need not be durable: after a crash they may be there again.
     ///
@@ -215,7 +224,7 @@ fn check_files(backend: &dyn StateBackend) {
     let file = |keys: [&str; 2]| {
         let mut keys = keys.into_iter();
         let next = &mut || Ok(keys.next().map(|key| (key.into(), key.to_uppercase().into())));
-        backend.write_file(next).expect("a file")
+        backend.write_file(Lifetime::Short, next).expect("a file")
     };
     assert_eq!(file(["ba", "bb"]), 4, "bytes of its values");
     file(["aa", "ab"]);
@@ -238,8 +247,8 @@ fn check_files(backend: &dyn StateBackend) {
     assert_eq!(all(""), "baBA bbBB");
     backend.drop_files(b"x").expect("nothing to drop");
     let none = &mut || Ok(None);
-    assert_eq!(backend.write_file(none).expect("nothing to write"), 0);
+    assert_eq!(backend.write_file(Lifetime::Long, none).expect("nothing to write"), 0);
     let fails = &mut || Err(crate::error::EngineError::internal("no more"));
-    assert!(backend.write_file(fails).is_err());
+    assert!(backend.write_file(Lifetime::Long, fails).is_err());
     assert_eq!(backend.files().expect("files"), [b"ba".to_vec()]);
 }

@@ -22,6 +22,8 @@ use crate::key::{KeyEncoder, KeyMap, Keys};
 /// Header: version, whether there are weights, and room up to Arrow's alignment.
 const HEADER: usize = 64;
 const VERSION: u8 = 1;
+/// More changes are not added up before they are written.
+const CONDENSE_ROWS_MAX: usize = if cfg!(test) { 8 } else { 256 << 10 };
 const WEIGHTS: &str = "weight";
 
 /// A batch as bytes.
@@ -93,6 +95,26 @@ pub(crate) fn takes_away(kind: &StateKind, batch: &ChangeBatch, whole: bool) -> 
     }
 }
 
+/// What is to be written of changes, given in order: no more than their sum where it pays to make it. Without rows there is nothing.
+/// `whole`: as in [`sum`]; gives whether that can be said of it, too.
+pub(crate) fn condense(
+    kind: &StateKind,
+    changes: Vec<ChangeBatch>,
+    whole: bool,
+) -> Result<(Vec<ChangeBatch>, bool)> {
+    let rows: usize = changes.iter().map(ChangeBatch::num_rows).sum();
+    let only_adds = || !changes.iter().any(|batch| takes_away(kind, batch, whole));
+    let is_sum = rows <= CONDENSE_ROWS_MAX || (*kind == StateKind::Bag && only_adds());
+    let mut parts = match kind {
+        StateKind::Bag if is_sum && only_adds() => changes,
+        _ if is_sum => vec![sum(kind, &changes, whole)?],
+        // Merging will do it, when there is time.
+        _ => changes,
+    };
+    parts.retain(|part| !part.is_empty());
+    Ok((parts, whole && is_sum))
+}
+
 /// Adds up changes, given in order. `whole`: there are no older ones, so what takes away from nothing is dropped.
 pub(crate) fn sum(kind: &StateKind, changes: &[ChangeBatch], whole: bool) -> Result<ChangeBatch> {
     let Some(first) = changes.first() else {
@@ -153,6 +175,23 @@ mod tests {
         let mut bytes = encode(&batch("| a: i64\n+1 | 1\n")).expect("bytes");
         bytes.truncate(100);
         assert!(decode(bytes).is_err());
+    }
+
+    /// What is written of many changes reads as their sum, and says so when rows take away from others.
+    #[test]
+    fn what_is_not_added_up_now_is_later() {
+        let number = |n: i64| batch(&format!("| k: i64 | v: i64\n+1 | {} | {n}\n", n % 3));
+        let many: Vec<ChangeBatch> = (0..9).map(number).collect();
+        for kind in [StateKind::Bag, StateKind::Keyed(vec![0])] {
+            let (parts, whole) = condense(&kind, many.clone(), true).expect("parts");
+            let keyed = kind != StateKind::Bag;
+            assert_eq!((parts.len(), whole), (9, !keyed));
+            assert_eq!(parts.iter().any(|part| takes_away(&kind, part, whole)), keyed);
+            let sum = |parts: &[ChangeBatch]| sum(&kind, parts, true).expect("a sum").pretty();
+            assert_eq!(sum(&parts), sum(&many));
+            let (few, whole) = condense(&kind, many[..4].to_vec(), true).expect("parts");
+            assert_eq!((few.len(), whole), if keyed { (1, true) } else { (4, true) });
+        }
     }
 
     #[test]

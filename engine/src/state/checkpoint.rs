@@ -33,6 +33,7 @@ use crate::sink::{Committable, Sink};
 use crate::time::Epoch;
 
 pub(super) mod merge;
+pub(super) mod put;
 
 /// A checkpoint of more rows than this is one of many to come: merging can wait.
 const BUSY_ROWS: u64 = 500_000;
@@ -191,10 +192,9 @@ impl CheckpointWriter {
         let mut written: BTreeMap<TableKey, (u64, u64)> = BTreeMap::new();
         for (key, (kind, changes)) in self.blocks(request) {
             let mut list = self.lists.get(&key).cloned().unwrap_or_default();
-            let summed = block::sum(&kind, &changes, list.is_empty())?;
-            drop(changes);
-            if !summed.is_empty() {
-                let added = self.put_block(&key, &kind, &summed, list.is_empty(), &mut writes)?;
+            let (parts, whole) = block::condense(&kind, changes, list.is_empty())?;
+            if !parts.is_empty() {
+                let added = self.put_block(&key, &kind, parts, whole, &mut writes)?;
                 if added.is_file {
                     files.push((key, added.number));
                 }

@@ -168,6 +168,9 @@ pub(crate) struct BlockRecord {
     /// It is cut into 2 to the power of this many pages, see `paged.rs`; 0: it is not.
     #[serde(default)]
     pub(crate) pages: u8,
+    /// Uncut, it lies in so many pieces, in order; 0: it is one value.
+    #[serde(default)]
+    pub(crate) pieces: u32,
     /// It lies in a file of its own.
     #[serde(default)]
     pub(crate) is_file: bool,

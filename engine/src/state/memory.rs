@@ -6,7 +6,7 @@ use std::path::Path;
 
 use parking_lot::RwLock;
 
-use super::backend::{Next, Space, StateBackend, Visit, Write};
+use super::backend::{Lifetime, Next, Space, StateBackend, Visit, Write};
 use crate::error::{EngineError, Result};
 
 type Files = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -43,7 +43,7 @@ impl StateBackend for MemoryBackend {
         Ok(())
     }
 
-    fn write_file(&self, next: &mut Next<'_>) -> Result<u64> {
+    fn write_file(&self, _: Lifetime, next: &mut Next<'_>) -> Result<u64> {
         let mut file = BTreeMap::new();
         while let Some((key, value)) = next()? {
             file.insert(key, value);

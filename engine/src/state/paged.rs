@@ -142,15 +142,16 @@ pub(crate) fn page_key(table: &TableKey, number: u64, page: u32) -> Vec<u8> {
     key
 }
 
-/// Keys of the values of a block; of one that is cut, of all pages that it may have.
+/// Keys of the values of a block; of one that is cut, of all pages that it may have. Pieces are numbered like pages.
 pub(crate) fn keys_of(
     table: &TableKey,
     record: &BlockRecord,
     number: u64,
 ) -> impl Iterator<Item = Vec<u8>> {
-    let (table, cut) = (*table, record.pages > 0);
-    (0..1_u32 << record.pages)
-        .map(move |page| if cut { page_key(&table, number, page) } else { table.block(number) })
+    let (table, single) = (*table, record.pages == 0 && record.pieces == 0);
+    let count = if record.pieces > 0 { record.pieces } else { 1 << record.pages };
+    (0..count)
+        .map(move |part| if single { table.block(number) } else { page_key(&table, number, part) })
 }
 
 /// The space of a block.
@@ -158,23 +159,27 @@ pub(crate) fn space_of(record: &BlockRecord) -> Space {
     if record.is_file { Space::Files } else { Space::State }
 }
 
-/// Reads one page; `None` when it has no rows.
-pub(crate) fn read_page(
+/// Reads one page; `None` when it has no rows. A block that is not cut is one page.
+fn read_page(
     backend: &dyn StateBackend,
     table: &TableKey,
     record: &BlockRecord,
     page: u32,
 ) -> Result<Option<ChangeBatch>> {
-    let cut = record.pages > 0;
-    let key = if cut { page_key(table, record.number, page) } else { table.block(record.number) };
-    match backend.get(space_of(record), &key)? {
-        Some(bytes) => block::decode(bytes).map(Some),
-        None if cut => Ok(None),
-        None => Err(damaged("a block (it is missing)")),
+    if record.pages == 0 {
+        let mut parts = Vec::new();
+        read_all(backend, table, record, &mut |rows| {
+            parts.push(rows);
+            Ok(())
+        })?;
+        let Some(first) = parts.first() else { return Ok(None) };
+        return ChangeBatch::concat(&first.schema(), &parts).map(Some);
     }
+    let bytes = backend.get(space_of(record), &page_key(table, record.number, page))?;
+    bytes.map(block::decode).transpose()
 }
 
-/// Reads a whole block, page by page.
+/// Reads a whole block, page by page, or piece by piece.
 pub(crate) fn read_all(
     backend: &dyn StateBackend,
     table: &TableKey,
@@ -182,11 +187,12 @@ pub(crate) fn read_all(
     give: &mut dyn FnMut(ChangeBatch) -> Result<()>,
 ) -> Result<()> {
     let mut rows = 0;
-    if record.pages == 0 {
-        if let Some(batch) = read_page(backend, table, record, 0)? {
-            rows += batch.num_rows() as u64;
-            give(batch)?;
-        }
+    if record.pages == 0 && record.pieces == 0 {
+        let bytes = backend.get(space_of(record), &table.block(record.number))?;
+        let bytes = bytes.ok_or_else(|| damaged("a block (it is missing)"))?;
+        let batch = block::decode(bytes)?;
+        rows += batch.num_rows() as u64;
+        give(batch)?;
     } else {
         backend.scan(space_of(record), &table.block(record.number), &mut |_, value| {
             let batch = block::decode(value.to_vec())?;

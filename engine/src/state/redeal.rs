@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use super::backend::{Space, StateBackend, Write};
+use super::backend::{Lifetime, Space, StateBackend, Write};
 use super::block;
-use super::checkpoint::merge::put_uncut;
+use super::checkpoint::put::put_uncut;
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
 use super::paged::read_all;
 use super::{Placement, StateKind, StateTable};
@@ -124,7 +124,8 @@ pub(crate) fn redeal(
             let key = TableKey { task, ..first };
             let number = record.next_block;
             record.next_block += 1;
-            let added = put_uncut(backend, &key, kind, &rows, true, number, &mut writes)?;
+            let how = (true, Lifetime::Short);
+            let added = put_uncut(backend, (&key, number), kind, vec![rows], how, &mut writes)?;
             writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&vec![added])?));
             dealt.insert(key, vec![added]);
         }

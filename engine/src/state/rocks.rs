@@ -18,7 +18,7 @@ use rocksdb::{
     SstFileWriter, WriteBatch, WriteOptions,
 };
 
-use super::backend::{Next, Space, StateBackend, Visit, Write, prefix_end};
+use super::backend::{Lifetime, Next, Space, StateBackend, Visit, Write, prefix_end};
 use crate::error::{EngineError, Result};
 
 /// See the module's text.
@@ -110,9 +110,18 @@ impl RocksBackend {
         db.write_opt(batch, &options).map_err(|error| self.error("writing to", &error))
     }
 
-    fn take_in(&self, db: &DB, path: &Path, next: &mut Next<'_>) -> Result<u64> {
+    fn take_in(
+        &self,
+        db: &DB,
+        path: &Path,
+        lifetime: Lifetime,
+        next: &mut Next<'_>,
+    ) -> Result<u64> {
         let failed = |error| self.error("writing state to", &error);
-        let options = family_options(Space::Files, &Cache::new_lru_cache(0));
+        let mut options = family_options(Space::Files, &Cache::new_lru_cache(0));
+        if lifetime == Lifetime::Short {
+            options.set_compression_type(DBCompressionType::None);
+        }
         let mut file = SstFileWriter::create(&options);
         let mut bytes = 0;
         while let Some((key, value)) = next()? {
@@ -204,10 +213,10 @@ impl StateBackend for RocksBackend {
         committed
     }
 
-    fn write_file(&self, next: &mut Next<'_>) -> Result<u64> {
+    fn write_file(&self, lifetime: Lifetime, next: &mut Next<'_>) -> Result<u64> {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.join(format!("{number}.incoming"));
-        let written = self.db().and_then(|db| self.take_in(&db, &path, next));
+        let written = self.db().and_then(|db| self.take_in(&db, &path, lifetime, next));
         let _ = std::fs::remove_file(&path);
         if written.is_err() {
             self.give_up();
@@ -323,7 +332,7 @@ mod tests {
         let own = std::sync::Arc::clone(&backend);
         std::thread::spawn(move || {
             let mut left = 1;
-            let written = own.write_file(&mut || {
+            let written = own.write_file(Lifetime::Long, &mut || {
                 if left == 0 {
                     return Ok(None);
                 }

@@ -427,7 +427,9 @@ impl<'a> Merging<'a> {
                     Ok(())
                 })?;
             }
-            let sorted = parts.first().map(|rows| Sorted::new(&places.of(rows.rows())?, rows));
+            let rows = (!parts.is_empty()).then(|| ChangeBatch::concat(&stored.schema, &parts));
+            let sorted = rows.transpose()?;
+            let sorted = sorted.map(|rows| Sorted::new(&places.of(rows.rows())?, &rows));
             blocks.push((*record, sorted.transpose()?));
         }
         let rows: u64 = list.iter().map(|record| record.rows).sum();
@@ -490,6 +492,7 @@ mod tests {
             bytes,
             takes_away: false,
             pages: 0,
+            pieces: 0,
             is_file: false,
         }];
         let tables = Tables::new(Arc::clone(&backend) as _);

@@ -1,89 +1,30 @@
-//! Blocks are put, merged, cut into pages, and dropped.
+//! Blocks are merged, cut into pages, and dropped.
 //!
 //! Merging keeps lists short and wins space back: see [`merge_due`]. Tables that are looked up by key come out of it cut into
 //! pages; while much is being written that waits, unless somebody reads them already.
 
-use std::collections::VecDeque;
-
 use fail::fail_point;
 
-use super::super::backend::{Space, StateBackend, Write};
+use super::super::backend::{Lifetime, Space, Write};
+use super::super::block;
 use super::super::layout::{self, BlockRecord, CheckpointRecord, TableKey};
-use super::super::paged::{self, Sorted, covered, number_of, page_bits, page_key};
+use super::super::paged::{self, page_bits};
 use super::super::stored::{Merging, Stored};
-use super::super::{StateKind, block};
 use super::CheckpointWriter;
-use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 
 /// Blocks of about one size that are merged into one.
 const MERGE_BLOCKS: usize = 8;
-/// While much is being written, a list may become so long.
+/// While much is being written, a list may become so long, ...
 const BUSY_BLOCKS: usize = 64;
+/// ... and so many rows of it may not be cut into pages: after a crash whoever looks for a key reads them all.
+const BUSY_ROWS: u64 = 3 << 20;
 /// Blocks that only add and are larger than this stay as they are, unless they are looked up by key.
 const LARGE_ROWS: u64 = 512 * 1024;
 /// Tables smaller than this are not merged for the sake of space, and are not cut.
 const SMALL_ROWS: u64 = 64 * 1024;
-/// Blocks of more bytes are files of their own.
-const FILE_BYTES: usize = 1 << 20;
 
 impl CheckpointWriter {
-    /// Puts a block under the next number: in `writes`, or at once in a file, which means nothing until a list names it.
-    pub(super) fn put_block(
-        &mut self,
-        key: &TableKey,
-        kind: &StateKind,
-        batch: &ChangeBatch,
-        whole: bool,
-        writes: &mut Vec<Write>,
-    ) -> Result<BlockRecord> {
-        let stored = self.tables.get(key).filter(|stored| stored.is_read());
-        let places = stored.as_deref().and_then(Stored::places);
-        let rows = batch.num_rows() as u64;
-        if let Some(places) = places
-            && page_bits(rows) > 0
-        {
-            let mut sorted = Some(Sorted::new(&places.of(batch.rows())?, batch)?);
-            let bits = page_bits(rows);
-            return self.put_pages(key, kind, bits, whole, &mut || Ok(sorted.take()));
-        }
-        let number = self.next_block;
-        self.next_block += 1;
-        put_uncut(&*self.backend, key, kind, batch, whole, number, writes)
-    }
-
-    /// Puts a block that is cut into pages, from its rows in the order of their places.
-    fn put_pages(
-        &mut self,
-        key: &TableKey,
-        kind: &StateKind,
-        bits: u8,
-        whole: bool,
-        next: &mut dyn FnMut() -> Result<Option<Sorted>>,
-    ) -> Result<BlockRecord> {
-        let number = self.next_block;
-        self.next_block += 1;
-        let (mut rows, mut takes_away) = (0, false);
-        let mut pages: VecDeque<(Vec<u8>, Vec<u8>)> = VecDeque::new();
-        let bytes = self.backend.write_file(&mut || {
-            while pages.is_empty() {
-                let Some(sorted) = next()? else { return Ok(None) };
-                rows += sorted.rows.num_rows() as u64;
-                takes_away |= block::takes_away(kind, &sorted.rows, whole);
-                let mut at = 0;
-                while let Some(&place) = sorted.places.get(at) {
-                    let page = number_of(place, bits);
-                    let range = sorted.range(covered(page, bits));
-                    let batch = sorted.rows.slice(range.start, range.len());
-                    pages.push_back((page_key(key, number, page), block::encode(&batch)?));
-                    at = range.end;
-                }
-            }
-            Ok(pages.pop_front())
-        })?;
-        Ok(BlockRecord { number, rows, bytes, takes_away, pages: bits, is_file: true })
-    }
-
     /// Merges one run of blocks that is due, in a commit of its own. False when none is.
     pub(crate) fn merge(&mut self) -> Result<bool> {
         self.drop_retired();
@@ -94,11 +35,13 @@ impl CheckpointWriter {
             if stored.is_none() && !self.kinds.contains_key(key) {
                 return None;
             }
-            if busy && !is_read && list.len() < BUSY_BLOCKS {
+            let can_wait = list.len() < BUSY_BLOCKS && uncut_rows(list) < BUSY_ROWS;
+            if busy && !is_read && can_wait {
                 return None;
             }
             // Each bucket that is loaded would read an uncut block as a whole.
-            let uncut = stored.filter(|_| is_read).and_then(|stored| uncut_from(&stored, list));
+            let cuts = is_read || !can_wait;
+            let uncut = stored.filter(|_| cuts).and_then(|stored| uncut_from(&stored, list));
             uncut.or_else(|| merge_due(list, is_read)).map(|from| (*key, from))
         });
         let Some((key, from)) = due else { return Ok(false) };
@@ -139,7 +82,8 @@ impl CheckpointWriter {
         {
             let backend = std::sync::Arc::clone(&self.backend);
             let mut merging = Merging::new(&*backend, stored, &list[from..], from == 0, bits)?;
-            let added = self.put_pages(&key, &kind, bits, from == 0, &mut || merging.next())?;
+            let (lifetime, next) = (Lifetime::Long, &mut || merging.next());
+            let added = self.put_pages(&key, &kind, bits, (from == 0, lifetime), next)?;
             if added.rows > 0 {
                 merged.push(added);
             }
@@ -154,7 +98,8 @@ impl CheckpointWriter {
             let summed = block::sum(&kind, &changes, from == 0)?;
             drop(changes);
             if !summed.is_empty() {
-                merged.push(self.put_block(&key, &kind, &summed, from == 0, &mut writes)?);
+                let whole = from == 0;
+                merged.push(self.put_block(&key, &kind, vec![summed], whole, &mut writes)?);
             }
         }
         let record = CheckpointRecord { next_block: self.next_block, ..self.record };
@@ -197,38 +142,13 @@ impl CheckpointWriter {
 /// From which block on the list of a table that can be looked up by key should be cut, if many of its rows are not.
 fn uncut_from(stored: &Stored, list: &[BlockRecord]) -> Option<usize> {
     stored.places()?;
-    let rows: u64 = list.iter().filter(|block| block.pages == 0).map(|block| block.rows).sum();
     // What lies behind is merged along, since blocks are in order.
     let from = list.iter().position(|block| block.pages == 0)?;
-    (rows > SMALL_ROWS).then_some(from)
+    (uncut_rows(list) > SMALL_ROWS).then_some(from)
 }
 
-/// Puts a block as it is.
-pub(crate) fn put_uncut(
-    backend: &dyn StateBackend,
-    key: &TableKey,
-    kind: &StateKind,
-    batch: &ChangeBatch,
-    whole: bool,
-    number: u64,
-    writes: &mut Vec<Write>,
-) -> Result<BlockRecord> {
-    let value = block::encode(batch)?;
-    let record = BlockRecord {
-        number,
-        rows: batch.num_rows() as u64,
-        bytes: value.len() as u64,
-        takes_away: block::takes_away(kind, batch, whole),
-        pages: 0,
-        is_file: value.len() > FILE_BYTES,
-    };
-    let mut entry = Some((key.block(number), value));
-    if record.is_file {
-        backend.write_file(&mut || Ok(entry.take()))?;
-    } else if let Some((key, value)) = entry {
-        writes.push(Write::Put(Space::State, key, value));
-    }
-    Ok(record)
+fn uncut_rows(list: &[BlockRecord]) -> u64 {
+    list.iter().filter(|block| block.pages == 0).map(|block| block.rows).sum()
 }
 
 /// From which block on a list is to be merged, if it is. `by_key`: it is looked up by key, so that each block costs.

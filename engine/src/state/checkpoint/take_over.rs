@@ -10,7 +10,7 @@ use fail::fail_point;
 use super::CheckpointWriter;
 use crate::error::{EngineError, Result};
 use crate::plan::RelationId;
-use crate::state::backend::{Space, Write};
+use crate::state::backend::{Lifetime, Space, Write};
 use crate::state::layout::{self, BlockRecord, CheckpointRecord, TableKey, TaskRecord};
 use crate::state::paged::keys_of;
 use crate::time::Epoch;
@@ -72,7 +72,7 @@ impl CheckpointWriter {
     fn copy_file(&self, block: &BlockRecord, from: &TableKey, to: (&TableKey, u64)) -> Result<()> {
         let old = keys_of(from, block, block.number);
         let mut keys = old.zip(keys_of(to.0, block, to.1));
-        let bytes = self.backend.write_file(&mut || {
+        let bytes = self.backend.write_file(Lifetime::Long, &mut || {
             for (old, new) in keys.by_ref() {
                 // Pages without rows are not there.
                 if let Some(value) = self.backend.get(Space::Files, &old)? {
