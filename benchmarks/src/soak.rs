@@ -76,7 +76,8 @@ fn script(options: &Options) -> String {
     let source = |name: &str, kind: &str| {
         let (events, tasks) = (options.events, options.parallelism);
         format!(
-            "CREATE SOURCE {name} WITH (connector = 'nexmark', \"nexmark.table.type\" = '{kind}',
+            "CREATE SOURCE {name} (WATERMARK FOR date_time AS date_time - INTERVAL '2 seconds')
+             WITH (connector = 'nexmark', \"nexmark.table.type\" = '{kind}',
                  \"nexmark.rate\" = '{events}', \"nexmark.split.num\" = '{tasks}');\n"
         )
     };
@@ -191,6 +192,24 @@ mod tests {
         assert!(check_level("level", [1, 9, 5, 6, 6, 7].into_iter()).is_ok());
         assert!(check_level("growing", 1..=30).is_err());
         assert!(check_level("short", [1, 2].into_iter()).is_err());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn its_statements_are_taken() {
+        let options = Options {
+            minutes: 0.0,
+            keys: 10,
+            updates: 10,
+            events: 10,
+            ttl: "1 second".to_string(),
+            sample: 1,
+            parallelism: 2,
+        };
+        let database = Database::in_memory().await.unwrap();
+        database.execute(&script(&options)).await.unwrap();
+        database.append("account", updates(options.keys, 0, 20).unwrap()).await.unwrap();
+        check_contents(&database, &options, 20).await.unwrap();
+        database.close().await.unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@ use millstream::{Database, EngineConfig};
 use std::sync::Arc;
 
 use super::Options;
+use crate::measure::peak_memory_mib;
 
 /// Rows that come at once.
 const BATCH: u64 = 100_000;
@@ -69,13 +70,6 @@ async fn load(database: &Database, keys: u64) -> Result<()> {
     Ok(())
 }
 
-fn resident_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kib.unwrap_or(0) >> 10
-}
-
 /// The same with so many bytes of memory for state.
 async fn run_with(options: &Options, keys: u64, state_memory: usize) -> Result<()> {
     let directory = tempfile::tempdir()?;
@@ -94,9 +88,9 @@ async fn run_with(options: &Options, keys: u64, state_memory: usize) -> Result<(
         operators().map(value).sum::<u64>()
     };
     println!(
-        "  in memory {} MiB of state, process {} MiB; let go of {} times, {} rows read back",
+        "  in memory {} MiB of state, process {} MiB at most; let go of {} times, {} rows read back",
         sum(|operator| operator.state_bytes) >> 20,
-        resident_mib(),
+        peak_memory_mib(),
         sum(|operator| operator.evictions),
         sum(|operator| operator.rows_loaded),
     );
@@ -104,13 +98,13 @@ async fn run_with(options: &Options, keys: u64, state_memory: usize) -> Result<(
     Ok(())
 }
 
-/// State within memory, then the same with a tenth of the memory that it takes.
+/// State in a tenth of the memory that it takes, and then within memory: in this order, since the most that a process has taken is
+/// told.
 pub(super) async fn run(options: &Options) -> Result<()> {
     let keys = options.memory_keys;
-    for (what, state_memory) in
-        [("all in memory", usize::MAX), ("a small budget", options.state_memory)]
-    {
-        println!("{keys} keys, {what} ({} MiB):", state_memory >> 20);
+    let small = format!("{} MiB for them", options.state_memory >> 20);
+    for (what, state_memory) in [(&*small, options.state_memory), ("all in memory", usize::MAX)] {
+        println!("{keys} keys, {what}:");
         run_with(options, keys, state_memory).await?;
     }
     Ok(())
