@@ -3,7 +3,7 @@
 //! What it guarantees: every relation is readable at one and the same completed epoch (C2); a commit is visible in
 //! every dependent view from the epoch it returns (C4); definitions change as part of a barrier, without stopping data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::error::{EngineError, Result};
 use crate::errors::ErrorLog;
 use crate::plan::{Expr, OperatorFate, Properties, RelationId, StreamPlan};
 use crate::remote::{UploadStatus, Uploads};
+use crate::settings::{Setting, SettingChange};
 use crate::sink::Sink;
 use crate::source::Source;
 use crate::state::StateBackend;
@@ -303,6 +304,10 @@ pub struct EngineConfig {
     pub state_memory: usize,
     /// State of more rows than this is not read at a start, but when it is needed.
     pub load_rows_max: u64,
+    /// Of the settings that can change while the engine runs: those that were said at this start, and so go before what a
+    /// database keeps. Where a value differs from the default, it was said anyway.
+    #[serde(skip)]
+    pub given: BTreeSet<Setting>,
 }
 
 impl Default for EngineConfig {
@@ -325,6 +330,7 @@ impl Default for EngineConfig {
             restart: RestartStrategy::default(),
             state_memory: usize::try_from(physical_memory() / 4).unwrap_or(usize::MAX),
             load_rows_max: 64 * 1024,
+            given: BTreeSet::new(),
         }
     }
 }
@@ -338,6 +344,25 @@ impl EngineConfig {
             timeout_ms: self.checkpoint_timeout_ms,
             mode: self.checkpoint_mode,
         }
+    }
+
+    /// Whether a value was said at this start.
+    pub(crate) fn is_given(&self, setting: Setting) -> bool {
+        let default = Self::default();
+        let differs = match setting {
+            Setting::CheckpointInterval => {
+                self.checkpoint_interval_ms != default.checkpoint_interval_ms
+            }
+            Setting::CheckpointMinPause => {
+                self.checkpoint_min_pause_ms != default.checkpoint_min_pause_ms
+            }
+            Setting::CheckpointMode => self.checkpoint_mode != default.checkpoint_mode,
+            Setting::CheckpointTimeout => {
+                self.checkpoint_timeout_ms != default.checkpoint_timeout_ms
+            }
+            Setting::Parallelism => self.parallelism != default.parallelism,
+        };
+        differs || self.given.contains(&setting)
     }
 
     pub(crate) fn set_checkpoint(&mut self, options: CheckpointOptions) {
@@ -389,7 +414,7 @@ fn physical_memory() -> u64 {
 }
 
 /// Tasks of a fragment, at most: one for each key group.
-const TASKS_MAX: usize = 256;
+pub(crate) const TASKS_MAX: usize = 256;
 
 /// A running engine: one database's relations. Cheap to share behind `Arc`.
 ///
@@ -514,22 +539,31 @@ impl Engine {
         }
     }
 
-    /// Runs with so many tasks per fragment from now on: a checkpoint, then everything goes on from it, its state dealt out
-    /// to the new tasks by key group. Nothing is computed again; calls wait meanwhile.
+    /// Changes settings, all or none: now, after restarts of the dataflow, and, with durable state, at later starts at which
+    /// nothing else is said (see [`EngineConfig::given`]). With another parallelism there is a checkpoint, then everything
+    /// goes on from it, its state dealt out to the new tasks by key group: nothing is computed again; calls wait meanwhile.
     ///
     /// # Errors
-    /// `InvalidOption` for 0; `Unsupported` without durable state.
-    pub async fn rescale(self: &Arc<Self>, tasks: usize) -> Result<()> {
-        if tasks == 0 || tasks > TASKS_MAX {
-            let text = format!("the parallelism is a number from 1 to {TASKS_MAX}");
-            return Err(EngineError::InvalidOption(text));
-        }
-        if self.is_durable() {
+    /// `InvalidOption` for values that cannot work; `Unsupported` for another parallelism without durable state; when they
+    /// cannot be written.
+    pub async fn alter(self: &Arc<Self>, changes: Vec<SettingChange>) -> Result<()> {
+        // Another change may be on its way, which takes its time.
+        let (engine, asked) = (Arc::clone(self), changes.clone());
+        let rescales = tokio::task::spawn_blocking(move || engine.database.rescales(&asked)).await;
+        if rescales.map_err(EngineError::internal)?? {
             self.checkpoint().await?;
         }
         let engine = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || engine.database.rescale(tasks)).await;
+        let done = tokio::task::spawn_blocking(move || engine.database.alter(&changes)).await;
         done.map_err(EngineError::internal)?
+    }
+
+    /// Runs with so many tasks per fragment: [`Engine::alter`] of the parallelism.
+    ///
+    /// # Errors
+    /// As for [`Engine::alter`].
+    pub async fn rescale(self: &Arc<Self>, tasks: usize) -> Result<()> {
+        self.alter(vec![SettingChange::Parallelism(Some(tasks))]).await
     }
 
     /// Fills a view or sink that failed, and those that failed because they read it, anew from what they read. `wait_ready`
@@ -541,17 +575,17 @@ impl Engine {
         self.database.resume(id)
     }
 
-    /// Makes checkpoints so from now on, after restarts of the dataflow too.
+    /// Makes checkpoints so: [`Engine::alter`] of all that concerns them. Blocks on the disk.
     ///
     /// # Errors
-    /// `InvalidOption` for an interval or a timeout of 0.
+    /// As for [`Engine::alter`].
     pub fn set_checkpoint_options(&self, options: CheckpointOptions) -> Result<()> {
-        if options.interval_ms == 0 || options.timeout_ms == 0 {
-            let text = "the interval and the timeout of checkpoints are longer than 0";
-            return Err(EngineError::InvalidOption(text.to_string()));
-        }
-        self.database.set_checkpoint_options(options);
-        Ok(())
+        self.database.alter(&[
+            SettingChange::CheckpointInterval(Some(options.interval_ms)),
+            SettingChange::CheckpointMinPause(Some(options.min_pause_ms)),
+            SettingChange::CheckpointTimeout(Some(options.timeout_ms)),
+            SettingChange::CheckpointMode(Some(options.mode)),
+        ])
     }
 
     /// The newest checkpoints, oldest first: on their way, completed, and failed ones.
