@@ -59,20 +59,30 @@ pub(super) fn open(
 }
 
 impl Simulation {
+    /// One of all this.
+    pub(super) fn trouble(&mut self) {
+        match self.random.random_range(0..7) {
+            0 | 1 => self.crash(),
+            2 => self.restart(),
+            3 | 4 => self.rescale(),
+            5 => self.create_savepoint(),
+            _ => self.restore_savepoint(),
+        }
+    }
+
     /// The process ends at once, and a new one goes on from what the backend holds.
-    pub(super) fn crash(&mut self) {
+    fn crash(&mut self) {
         self.recover(None);
     }
 
     /// The process ends when all is in a checkpoint, and a new one begins.
-    pub(super) fn restart(&mut self) {
+    fn restart(&mut self) {
         self.checkpoint();
-        self.database.abort();
         self.recover(None);
     }
 
     /// The process goes on with another dataflow, of another parallelism; what readers have seen stays as it is.
-    pub(super) fn rescale(&mut self) {
+    fn rescale(&mut self) {
         // A checkpoint only makes it quicker.
         if self.random.random() {
             self.checkpoint();
@@ -84,7 +94,7 @@ impl Simulation {
     }
 
     /// Copies the database, at a checkpoint or anywhere.
-    pub(super) fn create_savepoint(&mut self) {
+    fn create_savepoint(&mut self) {
         if self.random.random() {
             self.checkpoint();
         }
@@ -97,7 +107,7 @@ impl Simulation {
     }
 
     /// The database goes back to a savepoint, which stays and may be restored again.
-    pub(super) fn restore_savepoint(&mut self) {
+    fn restore_savepoint(&mut self) {
         if self.savepoints.is_empty() {
             return;
         }
@@ -119,6 +129,8 @@ impl Simulation {
     fn recover(&mut self, mut behind: Option<(Epoch, u64)>) {
         self.model.went_back = true;
         loop {
+            // Tasks hold one another: they must be taken apart.
+            self.database.abort();
             (self.database, self.driver, self.receiver) =
                 open(&mut self.random, self.backend.as_ref(), self.mode, behind);
             self.events.clear();
