@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millstream_connectors::{BuiltinConnectors, Connector};
 use millstream_engine::remote::Uploads;
 use millstream_engine::state::RocksBackend;
-use millstream_engine::{Engine, EngineConfig, EngineError};
+use millstream_engine::{Engine, EngineConfig, EngineError, Setting};
 use millstream_sql::SavepointStore;
 
 use crate::database::Database;
@@ -32,9 +32,11 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Tasks per query fragment, and worker threads. Default: the cores of the machine.
+    /// Tasks per query fragment, and worker threads. Default: what ALTER SYSTEM has set in this database, else the cores of
+    /// the machine.
     pub fn parallelism(mut self, tasks: usize) -> Self {
         self.config.parallelism = tasks.max(1);
+        self.config.given.insert(Setting::Parallelism);
         self
     }
 
@@ -64,7 +66,8 @@ impl Builder {
         self
     }
 
-    /// All limits and intervals of the engine at once, `parallelism` among them.
+    /// All limits and intervals of the engine at once, `parallelism` among them. Of those that ALTER SYSTEM can change, the
+    /// ones that are as they are by default, and not among `given`, are as it has set them in this database.
     pub fn config(mut self, config: EngineConfig) -> Self {
         self.config = config;
         self

@@ -49,7 +49,7 @@ pub use arrow;
 pub use millstream_connectors::{Connector, parse_options};
 pub use millstream_engine::{
     ChangeBatch, CheckpointInfo, CheckpointMode, CheckpointStatus, EngineConfig, EngineError,
-    Epoch, JobInfo, JobStatus, Options, RowError,
+    Epoch, JobInfo, JobStatus, Options, RowError, Setting,
 };
 pub use millstream_engine::{sink, source};
 pub use millstream_server::{Server, ServerConfig, ServerError};

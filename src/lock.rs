@@ -13,8 +13,16 @@ pub(crate) const LOCK_FILE: &str = "millstream.lock";
 /// Held while a database is open.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    /// Closing it releases the lock.
-    _file: File,
+    file: File,
+}
+
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        // Closing it is not enough: a child process that is being started has a copy of it for a moment.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "a data directory stays locked until the process ends");
+        }
+    }
 }
 
 impl DirectoryLock {
@@ -39,7 +47,7 @@ impl DirectoryLock {
         // For people who look; nothing reads it.
         let number = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         number.map_err(failed)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 
@@ -53,8 +61,11 @@ mod tests {
         let path = directory.path().join("new");
         let first = DirectoryLock::acquire(&path).unwrap();
         assert!(matches!(DirectoryLock::acquire(&path), Err(Error::Locked { .. })));
+        // As a child process has one between its beginning and its program's.
+        let copy = first.file.try_clone().unwrap();
         drop(first);
         DirectoryLock::acquire(&path).unwrap();
+        drop(copy);
     }
 
     #[test]

@@ -6,9 +6,9 @@
 //! - While a job reads existing contents, barriers go at a steady pace: it reports its progress at them.
 //! - At most one barrier is on its way, two when somebody waits: under load epochs grow instead of piling up.
 //! - Jobs that drop state by time get a barrier in each of their steps, data or not.
-//! - An epoch is readable when every active job has acknowledged it. A job that is still reading existing contents is not
-//!   active: it holds up nobody. It becomes active, and readable, when it has acknowledged an epoch after
-//!   its last scan ended, and has caught up with what is readable.
+//! - An epoch is readable when every job that is waited for has acknowledged it. A job that is still reading existing contents
+//!   is not: it holds up nobody. From the first epoch on that it has acknowledged after its last scan ended, it is waited for; so
+//!   it catches up with what is readable, however long barriers take in it, and is then active, and readable.
 //! - A checkpoint takes its timeout at most, then it is given up; behind its end there is the minimum pause.
 //! - In the mode `at_least_once` tasks may run ahead of a checkpoint barrier. Then its epoch is no moment of all relations: it
 //!   is not made readable by itself, but together with the next one, whose barrier follows at once and is aligned.
@@ -72,6 +72,9 @@ struct JobState {
     scans_left: usize,
     /// The epoch by which all scans had ended.
     hydrated: Epoch,
+    /// No epoch is published before it has passed it.
+    waited_for: bool,
+    /// It is readable: it is waited for, and has caught up.
     active: bool,
     /// How often time must come to it.
     step_ms: Option<Millis>,
@@ -172,6 +175,7 @@ impl Coordinator {
             acknowledged: vec![self.injected; roots],
             scans_left: scans,
             hydrated: self.injected,
+            waited_for: false,
             active: false,
             step_ms: None,
         };
@@ -295,9 +299,13 @@ impl Coordinator {
 
     /// Everything has passed an epoch that is not readable by itself, and no other barrier is on its way.
     fn must_follow(&self) -> bool {
-        let active = self.jobs.values().filter(|job| job.active);
-        let passed = active.map(JobState::passed).min().unwrap_or(self.injected);
-        self.ran_ahead == Some(self.injected) && passed >= self.injected
+        self.ran_ahead == Some(self.injected) && self.passed() >= self.injected
+    }
+
+    /// What everything has passed that is waited for.
+    fn passed(&self) -> Epoch {
+        let waited_for = self.jobs.values().filter(|job| job.waited_for);
+        waited_for.map(JobState::passed).min().unwrap_or(self.injected)
     }
 
     /// `free`: tasks may run ahead of the barrier, if it is a checkpoint's and the mode allows it. Then it is none where it
@@ -325,7 +333,7 @@ impl Coordinator {
             self.ran_ahead = Some(self.injected);
         }
         let mut actions = vec![Action::Inject { epoch: self.injected, kind, runs_ahead }];
-        if !self.jobs.values().any(|job| job.active) {
+        if !self.jobs.values().any(|job| job.waited_for) {
             self.ran_ahead = None;
             // Nobody has to pass it.
             actions.extend(self.publish());
@@ -334,8 +342,7 @@ impl Coordinator {
     }
 
     fn publish(&mut self) -> Vec<Action> {
-        let active = self.jobs.values().filter(|job| job.active);
-        let readable = active.map(JobState::passed).min().unwrap_or(self.injected);
+        let readable = self.passed();
         let alone = self.ran_ahead == Some(readable);
         let moved = readable > self.published && !alone;
         if moved {
@@ -343,10 +350,12 @@ impl Coordinator {
         }
         let mut ready = Vec::new();
         for (&id, job) in &mut self.jobs {
+            // If it were waited for only when it has caught up, it never would while others are quicker.
+            job.waited_for |= job.scans_left == 0 && job.passed() >= job.hydrated;
             // Before, the readable epoch would show a part of its contents.
             let complete = self.published >= job.hydrated;
             let caught_up = complete && job.passed() >= self.published;
-            if !job.active && job.scans_left == 0 && caught_up {
+            if !job.active && job.waited_for && caught_up {
                 job.active = true;
                 ready.push(id);
             }

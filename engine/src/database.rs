@@ -35,6 +35,7 @@ pub(crate) mod job;
 mod launch;
 mod replace;
 mod resume;
+mod stopping;
 pub(crate) mod subscribers;
 pub(crate) mod table;
 mod take_over;
@@ -43,6 +44,7 @@ use driver::Driver;
 use durable::Durable;
 use events::{Change, Event, Events};
 use job::{Kind, Relation};
+use stopping::Stopping;
 use table::CommitState;
 
 /// How long a task runs before it lets others run.
@@ -64,6 +66,7 @@ pub(crate) struct Inner {
     published: RwLock<Epoch>,
     epochs: watch::Sender<Epoch>,
     registry: Mutex<Registry>,
+    stopping: Stopping,
     commits: Mutex<CommitState>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
@@ -105,6 +108,7 @@ impl Inner {
             published: RwLock::new(start),
             epochs: watch::channel(start).0,
             registry: Mutex::default(),
+            stopping: Stopping::default(),
             commits: Mutex::new(commits),
             threads: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -263,6 +267,7 @@ impl Inner {
             let mut registry = self.registry.lock();
             let relation = registry.remove(&id);
             let relation = relation.ok_or_else(|| EngineError::UnknownRelation(id.to_string()))?;
+            self.stopping.add(id, &relation);
             // Versions of a view share its name.
             let is_shared = registry.values().any(|other| other.name == relation.name);
             name = (!is_shared).then_some(relation.name);
@@ -530,6 +535,7 @@ impl Inner {
         for relation in std::mem::take(&mut *self.registry.lock()).into_values() {
             relation.wakers.iter().for_each(Waker::kill);
         }
+        self.stopping.end();
         let mut commits = self.commits.lock();
         commits.tables.clear();
         commits.roots.clear();

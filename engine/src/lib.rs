@@ -20,6 +20,7 @@ pub mod operator;
 pub mod operators;
 pub mod plan;
 pub mod remote;
+mod settings;
 pub mod sink;
 pub mod source;
 pub mod state;
@@ -46,6 +47,7 @@ pub use engine::{
 pub use error::{EngineError, Fault, Result};
 pub use errors::{ErrorLog, RowError};
 pub use remote::UploadStatus;
+pub use settings::{Setting, SettingChange};
 pub use store::Snapshot;
 pub use supervisor::RestartStrategy;
 pub use time::{Epoch, Watermark};

@@ -76,6 +76,11 @@ impl Waker {
         }
     }
 
+    /// Whether the task has ended.
+    pub(crate) fn is_done(&self) -> bool {
+        self.0.as_ref().is_none_or(|cell| cell.state.load(Ordering::Acquire) == DONE)
+    }
+
     /// Takes the task away for good (it may still finish the step it is in).
     pub(crate) fn kill(&self) {
         if let Some(cell) = &self.0 {

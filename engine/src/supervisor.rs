@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use fail::fail_point;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,7 @@ use crate::engine::{
 use crate::error::{EngineError, Result};
 use crate::plan::{OperatorFate, RelationId, StreamPlan};
 use crate::remote::{UploadStatus, Uploader, Uploads};
+use crate::settings::{SettingChange, Settings};
 use crate::state::StateBackend;
 use crate::state::history::History;
 
@@ -162,6 +164,8 @@ pub(crate) struct Supervised {
     /// In the order in which they were made.
     definitions: Mutex<Vec<Definition>>,
     failed: Mutex<BTreeMap<RelationId, String>>,
+    /// Held while they change: one change at a time.
+    settings: Mutex<Settings>,
     /// Changed since the start.
     checkpoint: Mutex<Option<CheckpointOptions>>,
     /// Of all dataflows.
@@ -176,7 +180,8 @@ pub(crate) struct Supervised {
 impl Supervised {
     /// A database in memory: there is nothing to go back to.
     pub(crate) fn start(config: EngineConfig) -> Arc<Self> {
-        Arc::new(Self::over(Inner::start(config), Arc::default(), None, None, None))
+        let settings = Settings::new(config.clone());
+        Arc::new(Self::over(Inner::start(config), settings, Arc::default(), None, None, None))
     }
 
     /// A durable database, and the thread that starts it again.
@@ -187,6 +192,8 @@ impl Supervised {
     ) -> Result<Arc<Self>> {
         let (sender, receiver) = channel();
         let history = Arc::<History>::default();
+        let settings = Settings::load(config, &*backend)?;
+        let config = settings.config();
         let durable = Durable::load(Arc::clone(&backend), Arc::clone(&history))?;
         let durable = durable.supervised(0, sender.clone());
         let (retained, pause_ms) =
@@ -198,7 +205,8 @@ impl Supervised {
         let uploader = uploads.map(start).transpose()?;
         let inner = Inner::open(config.clone(), durable.uploading(uploader.clone()))?;
         let orders = Some(sender.clone());
-        let supervised = Arc::new(Self::over(inner, history, Some(backend), uploader, orders));
+        let over = Self::over(inner, settings, history, Some(backend), uploader, orders);
+        let supervised = Arc::new(over);
         let weak = Arc::downgrade(&supervised);
         let thread = std::thread::Builder::new().name("millstream-supervisor".to_string());
         thread
@@ -209,6 +217,7 @@ impl Supervised {
 
     fn over(
         inner: Arc<Inner>,
+        settings: Settings,
         history: Arc<History>,
         backend: Option<Arc<dyn StateBackend>>,
         uploader: Option<Arc<Uploader>>,
@@ -216,11 +225,12 @@ impl Supervised {
     ) -> Self {
         let (definitions, failed) = (Mutex::default(), Mutex::default());
         let (current, closed) = (RwLock::new(inner), AtomicBool::new(false));
-        let checkpoint = Mutex::default();
+        let (settings, checkpoint) = (Mutex::new(settings), Mutex::default());
         Self {
             current,
             definitions,
             failed,
+            settings,
             checkpoint,
             history,
             backend,
@@ -253,8 +263,64 @@ impl Supervised {
         config
     }
 
+    /// Whether changes of settings mean another number of tasks.
+    ///
+    /// # Errors
+    /// As for [`Supervised::alter`], where that is known beforehand.
+    pub(crate) fn rescales(&self, changes: &[SettingChange]) -> Result<bool> {
+        let settings = self.settings.lock();
+        let tasks = settings.changed(changes)?.config().parallelism;
+        let asked = |change| matches!(change, &SettingChange::Parallelism(Some(_)));
+        if self.orders.is_none() && changes.iter().any(asked) {
+            let what = "another parallelism of a running database in memory";
+            return Err(EngineError::Unsupported(what.to_string()));
+        }
+        Ok(tasks != settings.config().parallelism)
+    }
+
+    /// Changes settings, now and for later starts. Blocks until they are in force.
+    ///
+    /// # Errors
+    /// When they cannot work or be kept: nothing is changed then.
+    pub(crate) fn alter(&self, changes: &[SettingChange]) -> Result<()> {
+        self.rescales(changes)?;
+        let mut settings = self.settings.lock();
+        let next = settings.changed(changes)?;
+        let (before, after) = (settings.config(), next.config());
+        // What could not be kept must not be in force: the next start would undo it without a word.
+        self.keep(&settings, &next)?;
+        if after.parallelism != before.parallelism
+            && let Err(error) = self.rescale(after.parallelism)
+        {
+            if let Err(error) = self.keep(&next, &settings) {
+                tracing::warn!(%error, "a changed setting holds from the next start on");
+            }
+            return Err(error);
+        }
+        if after.checkpoint() != before.checkpoint() {
+            self.set_checkpoint_options(after.checkpoint());
+        }
+        *settings = next;
+        Ok(())
+    }
+
+    /// Keeps settings for later starts.
+    fn keep(&self, before: &Settings, after: &Settings) -> Result<()> {
+        let (Some(backend), Some(write)) = (&self.backend, after.write_after(before)?) else {
+            return Ok(());
+        };
+        self.inner().check_writable()?;
+        fail_point!("settings::before_commit");
+        backend.commit(&[write])?;
+        fail_point!("settings::after_commit");
+        if let Some(uploader) = &self.uploader {
+            uploader.changed();
+        }
+        Ok(())
+    }
+
     /// Makes checkpoints so, now and after each restart.
-    pub(crate) fn set_checkpoint_options(&self, options: CheckpointOptions) {
+    fn set_checkpoint_options(&self, options: CheckpointOptions) {
         // No restart comes between the two.
         let current = self.current.read();
         *self.checkpoint.lock() = Some(options);
@@ -323,11 +389,8 @@ impl Supervised {
     }
 
     /// Runs with so many tasks from now on: their state is dealt out anew. Blocks until they run.
-    pub(crate) fn rescale(&self, tasks: usize) -> Result<()> {
-        let Some(orders) = &self.orders else {
-            let what = "another parallelism of a running database in memory";
-            return Err(EngineError::Unsupported(what.to_string()));
-        };
+    fn rescale(&self, tasks: usize) -> Result<()> {
+        let orders = self.orders.as_ref().ok_or(EngineError::ShuttingDown)?;
         let (reply, answer) = channel();
         let sent = orders.send(Order::Rescale(tasks, reply));
         sent.map_err(|_| EngineError::ShuttingDown)?;

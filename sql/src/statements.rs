@@ -58,7 +58,7 @@ pub(crate) async fn run(
         Command::Checkpoint => transaction::checkpoint(session).await,
         Command::Resume { kind, name } => resume::run(session, *kind, name, run).await,
         Command::AlterView(alter) => alter_view::run(session, alter, run).await,
-        Command::AlterSystem(set) => alter_system::run(session, set).await,
+        Command::AlterSystem(set) => alter_system::run(session, set.as_ref()).await,
         Command::Savepoint(command) => savepoint::run(session, command).await,
         Command::Reset(name) => set::reset(session, name.as_deref()),
         Command::Set(set) => set::set(session, set),

@@ -1,7 +1,7 @@
 //! Flags and environment variables of checkpoints. In the file they are keys of `[engine]`, in milliseconds.
 
 use clap::Args;
-use millstream::{CheckpointMode, EngineConfig};
+use millstream::{CheckpointMode, EngineConfig, Setting};
 
 use super::Failure;
 use super::config::Environment;
@@ -38,11 +38,26 @@ impl CheckpointFlags {
             flag.or_else(|| environment(variable).map(|text| (variable.to_string(), text)))
         };
         let times = [
-            (&self.checkpoint_interval, "interval", &mut engine.checkpoint_interval_ms),
-            (&self.checkpoint_min_pause, "min-pause", &mut engine.checkpoint_min_pause_ms),
-            (&self.checkpoint_timeout, "timeout", &mut engine.checkpoint_timeout_ms),
+            (
+                &self.checkpoint_interval,
+                "interval",
+                Setting::CheckpointInterval,
+                &mut engine.checkpoint_interval_ms,
+            ),
+            (
+                &self.checkpoint_min_pause,
+                "min-pause",
+                Setting::CheckpointMinPause,
+                &mut engine.checkpoint_min_pause_ms,
+            ),
+            (
+                &self.checkpoint_timeout,
+                "timeout",
+                Setting::CheckpointTimeout,
+                &mut engine.checkpoint_timeout_ms,
+            ),
         ];
-        for (flag, name, value) in times {
+        for (flag, name, setting, value) in times {
             let variable = format!("MILLSTREAM_CHECKPOINT_{}", name.replace('-', "_"));
             let variable = variable.to_uppercase();
             let Some((from, text)) = given(flag, &format!("checkpoint-{name}"), &variable) else {
@@ -52,6 +67,7 @@ impl CheckpointFlags {
                 let text = format!("{from}: \"{text}\" is no time (expected 500ms, 1s, 10min, 2h)");
                 Failure::usage(text)
             })?;
+            engine.given.insert(setting);
         }
         let variable = "MILLSTREAM_CHECKPOINT_MODE";
         if let Some((from, text)) = given(&self.checkpoint_mode, "checkpoint-mode", variable) {
@@ -63,6 +79,7 @@ impl CheckpointFlags {
                     return Err(Failure::usage(text));
                 }
             };
+            engine.given.insert(Setting::CheckpointMode);
         }
         if engine.checkpoint_interval_ms == 0 || engine.checkpoint_timeout_ms == 0 {
             let text = "the interval and the timeout of checkpoints are longer than 0";
@@ -95,6 +112,10 @@ mod tests {
         assert_eq!(engine.checkpoint_min_pause_ms, 300);
         assert_eq!(engine.checkpoint_timeout_ms, 77);
         assert_eq!(engine.checkpoint_mode, CheckpointMode::AtLeastOnce);
+        // The file's own are found where it is read.
+        let given =
+            [Setting::CheckpointInterval, Setting::CheckpointMinPause, Setting::CheckpointMode];
+        assert_eq!(engine.given, given.into());
     }
 
     #[test]

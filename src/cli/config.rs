@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use millstream::{EngineConfig, ServerConfig};
+use millstream::{EngineConfig, ServerConfig, Setting};
 use serde::Deserialize;
 
 use super::Failure;
 use super::checkpoint_flags::CheckpointFlags;
 
 pub(super) const PRECEDENCE: &str = "\
-Each option is taken from the first of: its flag, its environment variable, its key in the --config file, its default.
+Each option is taken from the first of: its flag, its environment variable, its key in the --config file, what
+ALTER SYSTEM has set in the database, its default.
 The file may also hold the sections [server] and [engine] with all limits and intervals; see docs/operations.md.";
 
 const DATA_DIR: &str = "millstream-data";
@@ -115,6 +116,7 @@ pub(super) fn resolve(
     let tasks = pick(tasks, environment, "MILLSTREAM_PARALLELISM")?.or(file.parallelism);
     if let Some(tasks) = tasks {
         engine.parallelism = tasks;
+        engine.given.insert(Setting::Parallelism);
     }
     if engine.parallelism == 0 {
         return Err(Failure::usage("parallelism must be at least 1"));
@@ -187,7 +189,11 @@ fn parse_file(text: &str) -> Result<FileConfig, String> {
             }
         }
     }
-    toml::from_str(text).map_err(|error| error.to_string())
+    let mut config: FileConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+    let engine = table.get("engine").and_then(toml::Value::as_table);
+    let said = |setting: &Setting| engine.is_some_and(|keys| keys.contains_key(setting.key()));
+    config.engine.given = Setting::ALL.into_iter().filter(said).collect();
+    Ok(config)
 }
 
 /// The flag, or the environment.
@@ -264,6 +270,7 @@ mod tests {
         assert_eq!(resolved.server.pg_addr.port(), 100);
         assert_eq!(resolved.server.http_addr.to_string(), "127.0.0.1:20");
         assert_eq!(resolved.engine.parallelism, 3);
+        assert_eq!(resolved.engine.given, [Setting::Parallelism].into());
         assert_eq!(resolved.engine.barrier_interval_ms, 50);
         assert_eq!(resolved.server.connections_max, 7);
         assert_eq!(resolved.log, "warn");

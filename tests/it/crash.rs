@@ -24,7 +24,7 @@ mod writer;
 
 use definitions::{Definer, compare_views};
 use output::Files;
-use process::{Ended, Process};
+use process::{Ended, Process, RESTORE};
 use writer::Writer;
 
 const WRITERS: usize = 4;
@@ -192,7 +192,7 @@ impl Harness {
     async fn lose_directory(&mut self) {
         std::fs::remove_dir_all(data(&self.directory)).unwrap();
         let restored = self.directory.path().join("restored");
-        self.process = Process::start_with(&restored, None, &["--restore-from-store"]).unwrap();
+        self.process = Process::start_with(&restored, None, &RESTORE).unwrap();
         self.try_compare().await.unwrap();
         assert!(self.process.stop(), "it ends by itself");
     }

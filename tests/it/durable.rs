@@ -12,7 +12,7 @@ async fn open(directory: &Path) -> Database {
 }
 
 /// The cells of a query, row by row.
-async fn cells(db: &Database, sql: &str) -> String {
+pub async fn cells(db: &Database, sql: &str) -> String {
     let batches = db.query(sql).await.unwrap();
     let table = pretty_format_batches(&batches).unwrap().to_string();
     let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);

@@ -17,6 +17,7 @@ mod examples;
 mod explain;
 mod nexmark;
 mod oracle;
+mod settings;
 mod slt;
 mod store;
 mod text;

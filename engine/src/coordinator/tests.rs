@@ -107,6 +107,31 @@ fn a_backfilling_job_holds_up_nobody_and_joins_when_it_has_caught_up() {
     assert_eq!(c.handle(22, ack(OTHER, 0, 3)), publish(3, &[]));
 }
 
+/// Barriers go each 5 ms while a job is being filled; it takes 8 ms to pass one, the other job 1 ms.
+#[test]
+fn a_job_that_is_slower_than_others_becomes_readable_too() {
+    let mut c = coordinator();
+    c.add(VIEW, 1, 0);
+    c.settle();
+    assert_eq!(c.handle(0, Input::Change), inject(1));
+    c.add(OTHER, 1, 1);
+    assert_eq!(c.handle(1, ack(VIEW, 0, 1)), publish(1, &[]));
+    assert_eq!(c.handle(5, Input::Tick { drained: true }), inject(2));
+    assert_eq!(c.handle(6, ack(VIEW, 0, 2)), publish(2, &[]));
+    assert_eq!(c.handle(10, Input::Tick { drained: true }), inject(3));
+    assert_eq!(c.handle(11, ack(VIEW, 0, 3)), publish(3, &[]));
+    assert_eq!(c.handle(12, Input::Hydrated { job: OTHER, epoch: Epoch(2) }), []);
+    // What is readable has gone on meanwhile. It does so no more before the slower job has passed it.
+    assert_eq!(c.handle(13, ack(OTHER, 0, 2)), []);
+    assert_eq!(c.handle(15, Input::Tick { drained: true }), inject(4));
+    assert_eq!(c.handle(16, ack(VIEW, 0, 4)), []);
+    assert_eq!(c.complete_at(Epoch(4)), [VIEW]);
+    assert_eq!(c.handle(18, ack(OTHER, 0, 3)), publish(3, &[OTHER]));
+    assert_eq!(c.handle(20, Input::Tick { drained: true }), []);
+    assert_eq!(c.handle(23, ack(OTHER, 0, 4)), publish(4, &[]));
+    assert_eq!(c.complete_at(Epoch(4)), [VIEW, OTHER]);
+}
+
 #[test]
 fn a_failed_job_is_not_waited_for() {
     let mut c = coordinator();

@@ -334,7 +334,10 @@ impl Driver {
         let mut gone = BTreeSet::new();
         {
             let mut registry = database.registry.lock();
-            let Some(relation) = registry.get(&job) else { return };
+            let Some(relation) = registry.get(&job) else {
+                database.stopping.fail(&BTreeSet::from([job]));
+                return;
+            };
             if relation.failed.is_some() {
                 return;
             }
@@ -367,6 +370,7 @@ impl Driver {
                 relation.wakers.iter().for_each(crate::scheduler::Waker::kill);
             }
         }
+        database.stopping.fail(&gone);
         let mut commits = database.commits.lock();
         commits.roots.retain(|(root, _)| !gone.contains(root));
         drop(commits);

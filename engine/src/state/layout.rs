@@ -8,6 +8,7 @@
 //!          "t" relation fragment task                 watermarks and offsets of a task
 //!          "k" relation                               prepared output of a sink, to be committed (again)
 //!          "e" number                                 rows that could not be computed
+//!          "s"                                        settings of the engine that were changed
 //!   State  relation fragment node table task number   a block
 //!   Files  relation fragment node table task number (page)   a large block
 //!   Log    epoch position                             the table changes of one commit
@@ -97,6 +98,7 @@ pub(crate) fn of_relation(kind: u8, relation: RelationId) -> Vec<u8> {
 }
 
 pub(crate) const CHECKPOINT: &[u8] = b"c";
+pub(crate) const SETTINGS: &[u8] = b"s";
 pub(crate) const DEFINITION: u8 = b'd';
 pub(crate) const JOB: u8 = b'j';
 pub(crate) const BLOCKS: u8 = b'b';

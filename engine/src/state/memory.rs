@@ -20,6 +20,15 @@ pub struct MemoryBackend {
     files: RwLock<Files>,
 }
 
+#[cfg(test)]
+impl MemoryBackend {
+    /// What a savepoint is of a backend on disk.
+    pub(crate) fn copy(&self) -> Self {
+        let (keys, files) = (self.keys.read().clone(), self.files.read().clone());
+        Self { keys: RwLock::new(keys), files: RwLock::new(files) }
+    }
+}
+
 impl StateBackend for MemoryBackend {
     fn commit(&self, writes: &[Write]) -> Result<()> {
         let mut keys = self.keys.write();

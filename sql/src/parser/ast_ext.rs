@@ -37,8 +37,8 @@ pub(crate) enum Command {
     Resume { kind: RelationKind, name: ObjectName },
     /// ALTER MATERIALIZED VIEW name AS query: the view as it is to be.
     AlterView(Box<CreateView>),
-    /// ALTER SYSTEM SET.
-    AlterSystem(SetVariable),
+    /// ALTER SYSTEM SET (`None` for DEFAULT) and RESET; RESET ALL without one.
+    AlterSystem(Option<SetVariable>),
     /// RESET name or RESET ALL (`None`).
     Reset(Option<String>),
     /// SET name = value; `None` is DEFAULT.

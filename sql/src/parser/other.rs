@@ -45,7 +45,7 @@ pub(super) fn parse_drop(parser: &mut Parser<'_>) -> Parsed<Command> {
     Ok(Command::Drop(DropRelation { kind, if_exists, names, cascade }))
 }
 
-/// ALTER SYSTEM SET, ALTER ... RESUME and ALTER MATERIALIZED VIEW ... AS; other forms of ALTER are left to sqlparser.
+/// ALTER SYSTEM SET and RESET, ALTER ... RESUME and ALTER MATERIALIZED VIEW ... AS; other forms of ALTER are left to sqlparser.
 pub(super) fn parse_alter(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command> {
     let kinds: [(&[&str], RelationKind); 3] = [
         (&["ALTER", "MATERIALIZED", "VIEW"], RelationKind::MaterializedView),
@@ -76,13 +76,20 @@ pub(super) fn parse_alter(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed
     }
     expect(parser, "ALTER")?;
     expect(parser, "SYSTEM")?;
+    if take(parser, &["RESET", "ALL"]) {
+        return Ok(Command::AlterSystem(None));
+    }
+    if take(parser, &["RESET"]) {
+        let name = parse_setting_name(parser)?;
+        return Ok(Command::AlterSystem(Some(SetVariable { local: false, name, value: None })));
+    }
     expect(parser, "SET")?;
     let name = parse_setting_name(parser)?;
     if !take(parser, &["TO"]) {
         parser.expect_token(&Token::Eq)?;
     }
     let value = parse_setting_value(parser)?;
-    Ok(Command::AlterSystem(SetVariable { local: false, name, value }))
+    Ok(Command::AlterSystem(Some(SetVariable { local: false, name, value })))
 }
 
 pub(super) fn parse_show(parser: &mut Parser<'_>) -> Parsed<Command> {

@@ -1,19 +1,10 @@
-//! Settings of the whole engine: what ALTER SYSTEM SET changes, for all sessions, until the next start.
+//! Settings of the whole engine: what ALTER SYSTEM changes, for all sessions, now and after later starts.
 //!
 //! SHOW, `millstream.settings` and `pg_settings` show them beside those of the session. They cannot be SET.
 
-use millstream_engine::{CheckpointMode, CheckpointOptions, EngineConfig};
+use millstream_engine::{CheckpointMode, EngineConfig, SettingChange};
 
 use crate::error::{Result, SqlError};
-
-/// What ALTER SYSTEM SET asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SystemChange {
-    /// So many tasks.
-    Parallelism(usize),
-    /// Checkpoints so.
-    Checkpoint(CheckpointOptions),
-}
 
 /// Name and description of all, by name.
 const ALL: [(&str, &str); 5] = [
@@ -50,47 +41,39 @@ pub(crate) fn get(config: &EngineConfig, name: &str) -> Option<String> {
     })
 }
 
-/// What a value asks for; `None` is the default.
+/// What a value asks for; `None`: what RESET goes back to.
 ///
 /// # Errors
 /// 0A000 (not one of these), 22023 (bad value).
-pub(crate) fn change(
-    config: &EngineConfig,
-    name: &str,
-    value: Option<&str>,
-) -> Result<SystemChange> {
+pub(crate) fn change(name: &str, value: Option<&str>) -> Result<SettingChange> {
     let lower = name.to_lowercase();
-    let default = get(&EngineConfig::default(), &lower);
-    let Some(value) = default.map(|default| value.map_or(default, str::to_string)) else {
+    let unknown = || {
         let known = ALL.map(|(name, _)| name).join(", ");
-        return Err(SqlError::unsupported(format!("ALTER SYSTEM SET {name}"))
-            .with_hint(format!("What can be set: {known}.")));
+        SqlError::unsupported(format!("ALTER SYSTEM SET {name}"))
+            .with_hint(format!("What can be set: {known}."))
     };
-    let bad =
-        || SqlError::new("22023", format!("invalid value for parameter \"{lower}\": \"{value}\""));
+    let bad = |value: &str| {
+        SqlError::new("22023", format!("invalid value for parameter \"{lower}\": \"{value}\""))
+    };
     let duration = || {
-        duration_ms(&value).ok_or_else(|| {
-            bad().with_hint("Valid units are \"ms\", \"s\", \"min\", \"h\", and \"d\".")
-        })
+        let units = "Valid units are \"ms\", \"s\", \"min\", \"h\", and \"d\".";
+        let given = |value| duration_ms(value).ok_or_else(|| bad(value).with_hint(units));
+        value.map(given).transpose()
     };
-    let mut options = config.checkpoint();
-    match lower.as_str() {
-        "checkpoint_interval" => options.interval_ms = duration()?,
-        "checkpoint_min_pause" => options.min_pause_ms = duration()?,
-        "checkpoint_timeout" => options.timeout_ms = duration()?,
-        "checkpoint_mode" => {
-            options.mode = match value.to_lowercase().as_str() {
-                "exactly_once" => CheckpointMode::ExactlyOnce,
-                "at_least_once" => CheckpointMode::AtLeastOnce,
-                _ => return Err(bad().with_hint("Either exactly_once or at_least_once.")),
-            }
-        }
-        "parallelism" => {
-            return value.parse().map(SystemChange::Parallelism).map_err(|_| bad());
-        }
-        _ => return Err(bad()),
-    }
-    Ok(SystemChange::Checkpoint(options))
+    let mode = |value: &str| match value.to_lowercase().as_str() {
+        "exactly_once" => Ok(CheckpointMode::ExactlyOnce),
+        "at_least_once" => Ok(CheckpointMode::AtLeastOnce),
+        _ => Err(bad(value).with_hint("Either exactly_once or at_least_once.")),
+    };
+    let number = |value: &str| value.parse().map_err(|_| bad(value));
+    Ok(match lower.as_str() {
+        "checkpoint_interval" => SettingChange::CheckpointInterval(duration()?),
+        "checkpoint_min_pause" => SettingChange::CheckpointMinPause(duration()?),
+        "checkpoint_timeout" => SettingChange::CheckpointTimeout(duration()?),
+        "checkpoint_mode" => SettingChange::CheckpointMode(value.map(mode).transpose()?),
+        "parallelism" => SettingChange::Parallelism(value.map(number).transpose()?),
+        _ => return Err(unknown()),
+    })
 }
 
 const UNITS: [(&str, u64); 5] =
@@ -166,16 +149,18 @@ mod tests {
 
     #[test]
     fn changes_are_checked() {
-        let config = EngineConfig::default();
-        let set = |name, value| change(&config, name, value);
-        let Ok(SystemChange::Checkpoint(options)) = set("Checkpoint_Timeout", Some("2min")) else {
-            panic!("a change of checkpoints");
-        };
-        assert_eq!(options.timeout_ms, 120_000);
-        assert_eq!(options.interval_ms, config.checkpoint_interval_ms);
-        assert_eq!(set("parallelism", Some("3")), Ok(SystemChange::Parallelism(3)));
-        assert_eq!(set("checkpoint_mode", Some("twice")).unwrap_err().sqlstate, "22023");
-        assert_eq!(set("checkpoint_interval", Some("soon")).unwrap_err().sqlstate, "22023");
-        assert_eq!(set("work_mem", Some("1")).unwrap_err().sqlstate, "0A000");
+        let timeout = change("Checkpoint_Timeout", Some("2min"));
+        assert_eq!(timeout, Ok(SettingChange::CheckpointTimeout(Some(120_000))));
+        assert_eq!(change("parallelism", Some("3")), Ok(SettingChange::Parallelism(Some(3))));
+        assert_eq!(change("parallelism", None), Ok(SettingChange::Parallelism(None)));
+        for (name, value, sqlstate) in [
+            ("checkpoint_mode", Some("twice"), "22023"),
+            ("checkpoint_interval", Some("soon"), "22023"),
+            ("parallelism", Some("-1"), "22023"),
+            ("work_mem", Some("1"), "0A000"),
+            ("work_mem", None, "0A000"),
+        ] {
+            assert_eq!(change(name, value).unwrap_err().sqlstate, sqlstate, "{name}");
+        }
     }
 }

@@ -29,13 +29,18 @@ pub struct Process {
 
 const SIGABRT: i32 = 6;
 
+/// To begin with what the checkpoint store holds.
+pub const RESTORE: [&str; 3] = ["--parallelism", "2", "--restore-from-store"];
+/// What most processes are started with.
+pub const TWO_TASKS: [&str; 2] = ["--parallelism", "2"];
+
 impl Process {
     /// `None` when it dies at its fail point before it is ready.
     pub fn start(data: &Path, fail_point: Option<&str>) -> Option<Self> {
-        Self::start_with(data, fail_point, &[])
+        Self::start_with(data, fail_point, &TWO_TASKS)
     }
 
-    /// As [`Process::start`], with more flags.
+    /// As [`Process::start`], with these flags.
     pub fn start_with(data: &Path, fail_point: Option<&str>, flags: &[&str]) -> Option<Self> {
         let mut child = spawn(data, fail_point, flags);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -66,7 +71,7 @@ impl Process {
 
     /// Kills it while it starts.
     pub fn start_and_kill(data: &Path, after: Duration) {
-        let mut child = spawn(data, None, &[]);
+        let mut child = spawn(data, None, &TWO_TASKS);
         std::thread::sleep(after);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -159,7 +164,7 @@ fn spawn(data: &Path, fail_point: Option<&str>, flags: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
     command
         .args(["serve", "--pg-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"])
-        .args(["--parallelism", "2", "--data-dir"])
+        .arg("--data-dir")
         .arg(data)
         .args(["--checkpoint-store", &format!("file://{}", store(data).display())])
         .args(flags)

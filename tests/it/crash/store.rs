@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
 use super::definitions::texts;
-use super::process::{Process, store};
+use super::process::{Process, RESTORE, store};
 
 const SETUP: &str = "
     CREATE TABLE sale (id INT PRIMARY KEY, city TEXT, amount BIGINT);
@@ -82,7 +82,7 @@ fn a_lost_directory_comes_back_from_the_store() {
             let new = data(&round.to_string());
             let refused = Process::refused(&new, &[]);
             assert!(refused.contains("--restore-from-store"), "{refused}");
-            process = Process::start_with(&new, None, &["--restore-from-store"]).unwrap();
+            process = Process::start_with(&new, None, &RESTORE).unwrap();
             let client = process.connect().await.unwrap();
             rows = check(&client, rows + 20, rows + 30).await;
         }
@@ -134,7 +134,7 @@ fn an_upload_that_dies_does_no_harm() {
         assert!((1..=4).contains(&files), "{files} manifests");
         lose(process, &data);
         let new = directory.path().join("new");
-        process = Process::start_with(&new, None, &["--restore-from-store"]).unwrap();
+        process = Process::start_with(&new, None, &RESTORE).unwrap();
         check(&process.connect().await.unwrap(), next, next).await;
     });
 }
