@@ -100,13 +100,21 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Durable {
-    pub(crate) fn load(backend: Arc<dyn StateBackend>, history: Arc<History>) -> Result<Self> {
+    /// `previous`: the state of the dataflow whose place this one takes.
+    pub(crate) fn load(
+        backend: Arc<dyn StateBackend>,
+        history: Arc<History>,
+        previous: Option<&Tables>,
+    ) -> Result<Self> {
         let saved = Saved::load(Arc::clone(&backend))?;
-        saved.drop_orphans()?;
+        let tables = match previous {
+            Some(previous) => Tables::in_place_of(previous, &saved.lists),
+            None => Tables::new(Arc::clone(&backend)),
+        };
+        saved.drop_orphans(&tables.retired())?;
         let (next, newest) = Log::end(&*backend)?;
         let log = Log::new(Arc::clone(&backend), next);
         history.continue_from(saved.record.id);
-        let tables = Tables::new(Arc::clone(&backend));
         let (shared, own) = (Arc::clone(&backend), Arc::clone(&tables));
         let log_of_it = Arc::clone(&log);
         let writer = CheckpointWriter::new(shared, log_of_it, Arc::clone(&history), &saved, own);
@@ -379,7 +387,7 @@ impl Inner {
     }
 
     /// State that is read while the database runs, in durable databases.
-    pub(super) fn state_tables(&self) -> Option<&Arc<Tables>> {
+    pub(crate) fn state_tables(&self) -> Option<&Arc<Tables>> {
         self.durable.as_ref().map(|durable| &durable.tables)
     }
 

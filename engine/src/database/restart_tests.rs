@@ -253,3 +253,55 @@ async fn the_log_of_a_table_that_is_not_made_again_is_kept() {
     engine.delete_definition(TABLE.0).unwrap();
     engine.close();
 }
+
+/// Contents that are on disk alone stay readable for who has begun to read them, whatever becomes of the relation meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_begun_to_read_reads_on_after_a_restart_and_a_drop() {
+    let config = EngineConfig {
+        parallelism: 2,
+        checkpoint_interval_ms: 3_600_000,
+        state_memory: 1,
+        load_rows_max: 0,
+        ..EngineConfig::default()
+    };
+    let engine = Engine::open(config, Arc::new(MemoryBackend::default())).unwrap();
+    engine.finish_recovery().unwrap();
+    engine.create_table(table(TABLE.0, vec![])).unwrap();
+    let properties = engine.properties(TABLE).unwrap();
+    let scan = StreamPlan::scan(TABLE, "t", &schema(&["k", "v"]), &properties, vec![0, 1]);
+    let plan = count_by_v(scan);
+    engine.create_view(ViewSpec { id: VIEW, name: "v".into(), plan }).unwrap();
+    engine.wait_ready(VIEW).await.unwrap();
+    let put = async |rows: std::ops::Range<u64>| {
+        let lines: String = rows.map(|k| format!("+1 | {k} | {k}\n")).collect();
+        let changes = batch(&format!("| k: i64 | v: i64\n{lines}"));
+        let change = TableChange { table: TABLE, changes, on_conflict: OnConflict::Fail };
+        let epoch = engine.commit(vec![change]).unwrap().epoch;
+        engine.wait_epoch(epoch).await.unwrap();
+        engine.checkpoint().await.unwrap();
+    };
+    // The first checkpoint makes the rows durable; at a later one they are let go of.
+    for round in 0..4 {
+        put(round * 40..(round + 1) * 40).await;
+    }
+    let all = |read: &ConsistentRead, id: RelationId| -> usize {
+        let batches = read.relations[&id].collect();
+        batches.map_or_else(|error| panic!("{error}"), |all| all.iter().map(|b| b.num_rows()).sum())
+    };
+    let before = engine.read(&[TABLE, VIEW]).unwrap();
+    assert!(!before.relations[&TABLE].is_in_memory() && !before.relations[&VIEW].is_in_memory());
+    assert_eq!((all(&before, TABLE), all(&before, VIEW)), (160, 160));
+    engine.rescale(3).await.unwrap();
+    // So many small blocks are merged: the old ones are on no list any more.
+    for round in 4..40 {
+        put(round * 40..(round + 1) * 40).await;
+    }
+    let between = engine.read(&[TABLE, VIEW]).unwrap();
+    assert_eq!((all(&before, TABLE), all(&before, VIEW)), (160, 160));
+    engine.rescale(1).await.unwrap();
+    engine.drop_relation(VIEW).unwrap();
+    engine.delete_definition(VIEW.0).unwrap();
+    assert_eq!((all(&between, TABLE), all(&between, VIEW)), (1600, 1600));
+    assert_eq!((all(&before, TABLE), all(&before, VIEW)), (160, 160));
+    engine.close();
+}

@@ -82,7 +82,7 @@ fn open(
     };
     let durable = backend.map(|backend| {
         let backend: Arc<MemoryBackend> = Arc::clone(backend);
-        Durable::load(backend, Arc::default()).unwrap()
+        Durable::load(backend, Arc::default(), None).unwrap()
     });
     let (database, receiver) = Inner::assembled(config, Duration::ZERO, durable);
     let mut driver = Driver::new(&database);
