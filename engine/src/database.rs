@@ -527,6 +527,9 @@ impl Inner {
         drop(commits);
         // Whoever waits for an epoch looks again.
         self.epochs.send_modify(|_| {});
+        if let Some(durable) = &self.durable {
+            durable.ended();
+        }
     }
 }
 

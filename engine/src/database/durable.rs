@@ -223,6 +223,11 @@ impl Durable {
         self.reached.send_replace(epoch);
     }
 
+    /// No checkpoint comes any more: whoever waits for one looks again.
+    pub(super) fn ended(&self) {
+        self.reached.send_modify(|_| {});
+    }
+
     /// There is something to upload.
     fn changed(&self) {
         if let Some(uploader) = &self.uploader {
@@ -538,8 +543,9 @@ impl Inner {
         };
         let mut reached = durable.reached.subscribe();
         self.events.send(Event::Checkpoint);
-        let waited = reached.wait_for(|reached| *reached >= epoch).await;
-        waited.map(|reached| *reached).map_err(|_| EngineError::ShuttingDown)
+        let waited = reached.wait_for(|reached| *reached >= epoch || self.is_closed()).await;
+        let reached = waited.map(|reached| *reached).map_err(|_| EngineError::ShuttingDown)?;
+        if reached >= epoch { Ok(reached) } else { Err(EngineError::ShuttingDown) }
     }
 
     /// Why the directory cannot be written now.
