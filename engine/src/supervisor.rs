@@ -364,6 +364,7 @@ impl Supervised {
             inner.abort();
             return Err(error);
         }
+        inner.take_followers(&current);
         *current = inner;
         Ok(())
     }

@@ -350,3 +350,45 @@ async fn calls_that_meet_a_restart_are_made_again() {
     assert_eq!(rows(&engine, ABOVE), format!("+1 | 0 | {written}"));
     engine.close();
 }
+
+/// A feed goes on: summed up it gives the contents, before and after.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_changes_follows_them_through_a_restart() {
+    let (engine, _) = open(RestartStrategy::None, 0);
+    view(&engine, ABOVE, TABLE);
+    view(&engine, VIEW, SOURCE);
+    engine.wait_ready(ABOVE).await.unwrap();
+    engine.wait_ready(VIEW).await.unwrap();
+    let mut feeds = Vec::new();
+    for id in [ABOVE, VIEW] {
+        let Subscription { snapshot, epoch, changes } = engine.subscribe(id).unwrap();
+        let known: Vec<_> =
+            snapshot.collect().unwrap().into_iter().map(ChangeBatch::insert).collect();
+        feeds.push((id, known, epoch, changes));
+    }
+    for (round, tasks) in [3, 1, 2].into_iter().enumerate() {
+        write(&engine, round as u64).unwrap();
+        engine.rescale(tasks).await.unwrap();
+        write(&engine, 3).unwrap();
+    }
+    engine.wait_bounded(None).await.unwrap();
+    engine.flush().await.unwrap();
+    for (id, mut known, mut epoch, mut changes) in feeds {
+        let wanted = rows(&engine, id);
+        let sum = |known: &[ChangeBatch]| {
+            let all = ChangeBatch::concat(&known[0].schema(), known).unwrap().consolidate();
+            let text = all.unwrap().pretty();
+            let mut lines: Vec<_> = text.lines().map(str::to_string).collect();
+            lines.sort_unstable();
+            lines.join("\n")
+        };
+        while known.is_empty() || sum(&known) != wanted {
+            let next = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await;
+            let next = next.expect("what is missing comes").expect("the feed goes on").unwrap();
+            assert!(next.epoch > epoch, "epochs go upwards");
+            epoch = next.epoch;
+            known.push(next.changes);
+        }
+    }
+    engine.close();
+}
