@@ -16,6 +16,8 @@ use crate::savepoints::require_empty;
 /// Holds the database's number; a savepoint does not take it along.
 const OWNER_FILE: &str = "store-owner";
 const OWNER_PARTIAL: &str = "store-owner.partial";
+/// What a start that was refused may leave: nothing of a database.
+pub(crate) const OWNER_FILES: [&str; 2] = [OWNER_FILE, OWNER_PARTIAL];
 /// Where copies wait for their upload.
 const SCRATCH: &str = "state.upload";
 /// How long the store is waited for at the start.
@@ -49,7 +51,7 @@ pub(crate) fn prepare(
         })?),
     };
     if from.is_some() {
-        require_empty(directory, "a checkpoint", &[OWNER_FILE, OWNER_PARTIAL])?;
+        require_empty(directory, "a checkpoint", &OWNER_FILES)?;
     }
     let Some(store) = store else {
         if let Some(from) = &from {

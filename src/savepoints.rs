@@ -23,6 +23,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::builder::STATE;
 use crate::error::{Error, Result};
 use crate::lock::LOCK_FILE;
+use crate::remote::OWNER_FILES;
 
 /// Version of the manifests that this program writes, and the newest that it reads.
 const FORMAT: u32 = 1;
@@ -182,7 +183,7 @@ fn write(partial: &Path, name: &str, engine: &Engine, epoch: Epoch) -> Result<()
 pub(crate) fn restore(savepoint: &Path, data_dir: &Path) -> Result<()> {
     let failed = |source| Error::DataDirectory { path: data_dir.to_path_buf(), source };
     let partial = format!("{STATE}{PARTIAL}");
-    require_empty(data_dir, "a savepoint", &[])?;
+    require_empty(data_dir, "a savepoint", &OWNER_FILES)?;
     let manifest = read_manifest(savepoint)?;
     let (from, to) = (savepoint.join(STATE), data_dir.join(&partial));
     remove_if_there(&to).and_then(|()| fs::create_dir(&to)).map_err(failed)?;
@@ -320,7 +321,8 @@ mod tests {
     fn a_copy_is_made_once_into_an_empty_directory() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         savepoint(from.path(), &[("CURRENT", "a"), ("sub/1.sst", "bc")]);
-        // What a broken attempt left, and the lock, are not in the way.
+        // What a broken attempt or a refused start left, and the lock, are not in the way.
+        fs::write(to.path().join(OWNER_FILES[0]), "1").unwrap();
         fs::create_dir(to.path().join("state.partial")).unwrap();
         fs::write(to.path().join("state.partial/old"), "x").unwrap();
         fs::write(to.path().join(LOCK_FILE), "1").unwrap();

@@ -44,6 +44,7 @@ use driver::Driver;
 use durable::Durable;
 use events::{Change, Event, Events};
 use job::{Kind, Relation};
+use replace::Followers;
 use stopping::Stopping;
 use table::CommitState;
 
@@ -67,6 +68,8 @@ pub(crate) struct Inner {
     epochs: watch::Sender<Epoch>,
     registry: Mutex<Registry>,
     stopping: Stopping,
+    /// After the end of the dataflow: who followed its relations.
+    followers: Mutex<BTreeMap<RelationId, Followers>>,
     commits: Mutex<CommitState>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     closed: AtomicBool,
@@ -109,6 +112,7 @@ impl Inner {
             epochs: watch::channel(start).0,
             registry: Mutex::default(),
             stopping: Stopping::default(),
+            followers: Mutex::default(),
             commits: Mutex::new(commits),
             threads: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -481,6 +485,7 @@ impl Inner {
     }
 
     pub(crate) fn close(&self) {
+        self.followers.lock().clear();
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -495,7 +500,7 @@ impl Inner {
         while reached() < epoch && std::time::Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.end();
+        self.end(false);
     }
 
     /// Lets go of the directory, after [`Inner::close`].
@@ -509,7 +514,7 @@ impl Inner {
     /// place in the log.
     pub(crate) fn abort(&self) -> (Epoch, u64) {
         if !self.closed.swap(true, Ordering::AcqRel) {
-            self.end();
+            self.end(true);
         }
         let commits = self.commits.lock();
         (commits.epoch.next(), commits.log.as_ref().map_or(0, |log| log.position()))
@@ -519,7 +524,8 @@ impl Inner {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn end(&self) {
+    /// `again`: another dataflow takes this one's place.
+    fn end(&self, again: bool) {
         if let Some(durable) = &self.durable {
             durable.close();
         }
@@ -530,6 +536,9 @@ impl Inner {
             if thread.thread().id() != current {
                 let _ = thread.join();
             }
+        }
+        if again {
+            self.keep_followers();
         }
         // Tasks hold one another by their channels: they must be taken apart.
         for relation in std::mem::take(&mut *self.registry.lock()).into_values() {
@@ -542,6 +551,9 @@ impl Inner {
         drop(commits);
         // Whoever waits for an epoch looks again.
         self.epochs.send_modify(|_| {});
+        if let Some(durable) = &self.durable {
+            durable.ended();
+        }
     }
 }
 

@@ -79,6 +79,23 @@ impl Engine {
         Arc::ptr_eq(inner, &self.inner())
     }
 
+    /// Whether a call met the end of a dataflow that has been started again since: it has done nothing, and is to be made anew.
+    fn is_superseded(&self, inner: &Arc<Inner>, error: &EngineError) -> bool {
+        let may_be = matches!(error, EngineError::ShuttingDown | EngineError::UnknownRelation(_));
+        may_be && inner.is_closed() && !self.is_current(inner)
+    }
+
+    /// A call of the dataflow that runs.
+    fn call<T>(&self, call: impl Fn(&Inner) -> Result<T>) -> Result<T> {
+        loop {
+            let inner = self.inner();
+            match call(&inner) {
+                Err(error) if self.is_superseded(&inner, &error) => {}
+                done => return done,
+            }
+        }
+    }
+
     /// The configuration that it runs with.
     pub fn config(&self) -> EngineConfig {
         self.database.config()
@@ -129,7 +146,7 @@ impl Engine {
         loop {
             let inner = self.inner();
             match inner.wait_ready(id).await {
-                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                Err(error) if self.is_superseded(&inner, &error) => {}
                 done => return done,
             }
         }
@@ -155,12 +172,12 @@ impl Engine {
     /// # Errors
     /// `UnknownRelation`, `JobFailed`.
     pub fn read(&self, relations: &[RelationId]) -> Result<ConsistentRead> {
-        self.inner().read(relations)
+        self.call(|inner| inner.read(relations))
     }
 
     /// A table's newest committed contents, which no view may show yet: what UPDATE and DELETE start from.
     pub fn read_latest(&self, table: RelationId) -> Result<Snapshot> {
-        self.inner().read_latest(table)
+        self.call(|inner| inner.read_latest(table))
     }
 
     /// Applies changes to one or more tables, all or nothing, all in one epoch.
@@ -168,7 +185,7 @@ impl Engine {
     /// # Errors
     /// `UniqueViolation`, `NotNullViolation`, `SerializationFailure`; nothing is changed then.
     pub fn commit(&self, changes: Vec<TableChange>) -> Result<Committed> {
-        self.inner().commit(changes)
+        self.call(|inner| inner.commit(changes.clone()))
     }
 
     /// Waits until there is room for another commit. Who writes much calls it before each: commits themselves do not wait, so
@@ -183,7 +200,7 @@ impl Engine {
         loop {
             let inner = self.inner();
             match inner.wait_epoch(epoch).await {
-                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                Err(error) if self.is_superseded(&inner, &error) => {}
                 done => return done,
             }
         }
@@ -199,7 +216,7 @@ impl Engine {
         loop {
             let inner = self.inner();
             match inner.flush().await {
-                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                Err(error) if self.is_superseded(&inner, &error) => {}
                 done => return done,
             }
         }
@@ -211,7 +228,7 @@ impl Engine {
         loop {
             let inner = self.inner();
             match inner.wait_bounded(relations).await {
-                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                Err(error) if self.is_superseded(&inner, &error) => {}
                 done => return done,
             }
         }
@@ -219,7 +236,7 @@ impl Engine {
 
     /// Contents of a table or view and its changes from there on.
     pub fn subscribe(&self, id: RelationId) -> Result<Subscription> {
-        self.inner().subscribe(id)
+        self.call(|inner| inner.subscribe(id))
     }
 
     /// All jobs with their counters.
@@ -246,7 +263,7 @@ impl Engine {
 
     /// The properties (key, append-only, watermark) of a relation, for plans that read it.
     pub fn properties(&self, id: RelationId) -> Result<Properties> {
-        self.inner().properties(id)
+        self.call(|inner| inner.properties(id))
     }
 
     /// Stops all tasks and threads. Idempotent; further calls of other methods give `ShuttingDown`.

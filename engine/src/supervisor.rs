@@ -194,7 +194,7 @@ impl Supervised {
         let history = Arc::<History>::default();
         let settings = Settings::load(config, &*backend)?;
         let config = settings.config();
-        let durable = Durable::load(Arc::clone(&backend), Arc::clone(&history))?;
+        let durable = Durable::load(Arc::clone(&backend), Arc::clone(&history), None)?;
         let durable = durable.supervised(0, sender.clone());
         let (retained, pause_ms) =
             (config.checkpoint_retained, config.checkpoint_upload_interval_ms);
@@ -414,7 +414,8 @@ impl Supervised {
         let (epoch, log_position) = current.abort();
         let history = Arc::clone(&self.history);
         history.abort("the dataflow was started again");
-        let durable = Durable::load(Arc::clone(backend), history)?;
+        let tables = current.state_tables().map(AsRef::as_ref);
+        let durable = Durable::load(Arc::clone(backend), history, tables)?;
         let durable = durable.supervised(generation, failures.clone()).behind(epoch, log_position);
         let durable = durable.uploading(self.uploader.clone());
         let mut config = config.clone();
@@ -426,6 +427,7 @@ impl Supervised {
             inner.abort();
             return Err(error);
         }
+        inner.take_followers(&current);
         *current = inner;
         Ok(())
     }

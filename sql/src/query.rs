@@ -8,6 +8,7 @@ pub(crate) mod names;
 pub(crate) mod pg_functions;
 mod pg_surface;
 pub(crate) mod planner;
+mod precedence;
 pub(crate) mod reads;
 pub(crate) mod run;
 mod scan;

@@ -37,7 +37,7 @@ pub(crate) use cursor::Cursor;
 pub use database::Database;
 pub(crate) use definitions::{Definition, DefinitionGuard, Spec};
 use durability::Durability;
-pub(crate) use keys::KeySet;
+pub(crate) use keys::{KeySet, key_columns};
 pub(crate) use temporary::Temporary;
 pub(crate) use transaction::{FailureFlag, Transaction};
 pub(crate) use version::check_dependents;

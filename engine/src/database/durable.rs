@@ -54,13 +54,21 @@ pub(crate) struct Durable {
 }
 
 impl Durable {
-    pub(crate) fn load(backend: Arc<dyn StateBackend>, history: Arc<History>) -> Result<Self> {
+    /// `previous`: the state of the dataflow whose place this one takes.
+    pub(crate) fn load(
+        backend: Arc<dyn StateBackend>,
+        history: Arc<History>,
+        previous: Option<&Tables>,
+    ) -> Result<Self> {
         let saved = Saved::load(Arc::clone(&backend))?;
-        saved.drop_orphans()?;
+        let tables = match previous {
+            Some(previous) => Tables::in_place_of(previous, &saved.lists),
+            None => Tables::new(Arc::clone(&backend)),
+        };
+        saved.drop_orphans(&tables.retired())?;
         let (next, newest) = Log::end(&*backend)?;
         let log = Log::new(Arc::clone(&backend), next);
         history.continue_from(saved.record.id);
-        let tables = Tables::new(Arc::clone(&backend));
         let (shared, own) = (Arc::clone(&backend), Arc::clone(&tables));
         let log_of_it = Arc::clone(&log);
         let writer = CheckpointWriter::new(shared, log_of_it, Arc::clone(&history), &saved, own);
@@ -167,6 +175,11 @@ impl Durable {
     pub(super) fn reached(&self, epoch: Epoch) {
         self.changed();
         self.reached.send_replace(epoch);
+    }
+
+    /// No checkpoint comes any more: whoever waits for one looks again.
+    pub(super) fn ended(&self) {
+        self.reached.send_modify(|_| {});
     }
 
     /// There is something to upload.

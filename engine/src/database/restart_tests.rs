@@ -120,7 +120,7 @@ async fn a_panic_is_undone_and_everything_is_there_once() {
     let mut last =
         Committed { epoch: crate::time::Epoch(0), deleted: 0, inserted: 0, log_position: 0 };
     for row in 0..600 {
-        // A commit that meets the restart is refused, and then not there.
+        // A commit that meets the restart may be refused, and is not there then.
         if let Some(committed) = write(&engine, row * 3) {
             written += 1;
             last = committed;
@@ -258,5 +258,144 @@ async fn the_log_of_a_table_that_is_not_made_again_is_kept() {
     assert_eq!(rows(&engine, ABOVE), "+1 | 2 | 7");
     // One that was dropped does not come back.
     engine.delete_definition(TABLE.0).unwrap();
+    engine.close();
+}
+
+/// Contents that are on disk alone stay readable for who has begun to read them, whatever becomes of the relation meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_begun_to_read_reads_on_after_a_restart_and_a_drop() {
+    let config = EngineConfig {
+        parallelism: 2,
+        checkpoint_interval_ms: 3_600_000,
+        state_memory: 1,
+        load_rows_max: 0,
+        ..EngineConfig::default()
+    };
+    let engine = Engine::open(config, Arc::new(MemoryBackend::default())).unwrap();
+    engine.finish_recovery().unwrap();
+    engine.create_table(table(TABLE.0, vec![])).unwrap();
+    let properties = engine.properties(TABLE).unwrap();
+    let scan = StreamPlan::scan(TABLE, "t", &schema(&["k", "v"]), &properties, vec![0, 1]);
+    let plan = count_by_v(scan);
+    engine.create_view(ViewSpec { id: VIEW, name: "v".into(), plan }).unwrap();
+    engine.wait_ready(VIEW).await.unwrap();
+    let put = async |rows: std::ops::Range<u64>| {
+        let lines: String = rows.map(|k| format!("+1 | {k} | {k}\n")).collect();
+        let changes = batch(&format!("| k: i64 | v: i64\n{lines}"));
+        let change = TableChange { table: TABLE, changes, on_conflict: OnConflict::Fail };
+        let epoch = engine.commit(vec![change]).unwrap().epoch;
+        engine.wait_epoch(epoch).await.unwrap();
+        engine.checkpoint().await.unwrap();
+    };
+    // The first checkpoint makes the rows durable; at a later one they are let go of.
+    for round in 0..4 {
+        put(round * 40..(round + 1) * 40).await;
+    }
+    let all = |read: &ConsistentRead, id: RelationId| -> usize {
+        let batches = read.relations[&id].collect();
+        batches.map_or_else(|error| panic!("{error}"), |all| all.iter().map(|b| b.num_rows()).sum())
+    };
+    let before = engine.read(&[TABLE, VIEW]).unwrap();
+    assert!(!before.relations[&TABLE].is_in_memory() && !before.relations[&VIEW].is_in_memory());
+    assert_eq!((all(&before, TABLE), all(&before, VIEW)), (160, 160));
+    engine.rescale(3).await.unwrap();
+    // So many small blocks are merged: the old ones are on no list any more.
+    for round in 4..40 {
+        put(round * 40..(round + 1) * 40).await;
+    }
+    let between = engine.read(&[TABLE, VIEW]).unwrap();
+    assert_eq!((all(&before, TABLE), all(&before, VIEW)), (160, 160));
+    engine.rescale(1).await.unwrap();
+    engine.drop_relation(VIEW).unwrap();
+    engine.delete_definition(VIEW.0).unwrap();
+    assert_eq!((all(&between, TABLE), all(&between, VIEW)), (1600, 1600));
+    assert_eq!((all(&before, TABLE), all(&before, VIEW)), (160, 160));
+    engine.close();
+}
+
+/// A checkpoint that a restart comes between, and other calls that meet one, end well and do not wait for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_meet_a_restart_are_made_again() {
+    let config = EngineConfig { checkpoint_interval_ms: 5, ..EngineConfig::default() };
+    let engine = Arc::new(Engine::open(config, Arc::new(MemoryBackend::default())).unwrap());
+    engine.finish_recovery().unwrap();
+    engine.create_table(table(TABLE.0, vec![])).unwrap();
+    view(&engine, ABOVE, TABLE);
+    engine.wait_ready(ABOVE).await.unwrap();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let calls = (0..8).map(|call| {
+        let (engine, stop) = (Arc::clone(&engine), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let mut written = 0;
+            while !stop.load(Ordering::Acquire) {
+                match call % 4 {
+                    0 => drop(engine.checkpoint().await.unwrap()),
+                    1 => drop(engine.read(&[TABLE, ABOVE]).unwrap()),
+                    2 => engine.wait_ready(ABOVE).await.unwrap(),
+                    _ => {
+                        write(&engine, 0).expect("written");
+                        written += 1;
+                    }
+                }
+                tokio::time::sleep(Duration::from_micros(100)).await;
+            }
+            written
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    for round in 0..20 {
+        let rescaled = engine.rescale(1 + round % 3);
+        tokio::time::timeout(Duration::from_secs(20), rescaled).await.expect("in time").unwrap();
+    }
+    stop.store(true, Ordering::Release);
+    let mut written = 0;
+    for call in calls {
+        let ended = tokio::time::timeout(Duration::from_secs(20), call).await;
+        written += ended.expect("it does not wait for ever").unwrap();
+    }
+    engine.flush().await.unwrap();
+    assert_eq!(rows(&engine, ABOVE), format!("+1 | 0 | {written}"));
+    engine.close();
+}
+
+/// A feed goes on: summed up it gives the contents, before and after.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_changes_follows_them_through_a_restart() {
+    let (engine, _) = open(RestartStrategy::None, 0);
+    view(&engine, ABOVE, TABLE);
+    view(&engine, VIEW, SOURCE);
+    engine.wait_ready(ABOVE).await.unwrap();
+    engine.wait_ready(VIEW).await.unwrap();
+    let mut feeds = Vec::new();
+    for id in [ABOVE, VIEW] {
+        let Subscription { snapshot, epoch, changes } = engine.subscribe(id).unwrap();
+        let known: Vec<_> =
+            snapshot.collect().unwrap().into_iter().map(ChangeBatch::insert).collect();
+        feeds.push((id, known, epoch, changes));
+    }
+    for (round, tasks) in [3, 1, 2].into_iter().enumerate() {
+        write(&engine, round as u64).unwrap();
+        engine.rescale(tasks).await.unwrap();
+        write(&engine, 3).unwrap();
+    }
+    engine.wait_bounded(None).await.unwrap();
+    engine.flush().await.unwrap();
+    for (id, mut known, mut epoch, mut changes) in feeds {
+        let wanted = rows(&engine, id);
+        let sum = |known: &[ChangeBatch]| {
+            let all = ChangeBatch::concat(&known[0].schema(), known).unwrap().consolidate();
+            let text = all.unwrap().pretty();
+            let mut lines: Vec<_> = text.lines().map(str::to_string).collect();
+            lines.sort_unstable();
+            lines.join("\n")
+        };
+        while known.is_empty() || sum(&known) != wanted {
+            let next = tokio::time::timeout(Duration::from_secs(20), changes.recv()).await;
+            let next = next.expect("what is missing comes").expect("the feed goes on").unwrap();
+            assert!(next.epoch > epoch, "epochs go upwards");
+            epoch = next.epoch;
+            known.push(next.changes);
+        }
+    }
     engine.close();
 }

@@ -96,7 +96,7 @@ impl Engine {
         loop {
             let inner = self.inner();
             match inner.checkpoint().await {
-                Err(EngineError::ShuttingDown) if !self.is_current(&inner) => {}
+                Err(error) if self.is_superseded(&inner, &error) => {}
                 done => return done,
             }
         }

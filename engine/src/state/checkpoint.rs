@@ -431,20 +431,27 @@ impl CheckpointWriter {
                 Write::delete_prefix(Space::Meta, layout::of_relation(*kind, relation))
             }),
         );
-        writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
+        let is_read = self.tables.is_read(relation);
+        if !is_read {
+            writes.push(Write::delete_prefix(Space::State, relation.0.to_be_bytes().to_vec()));
+        }
         self.backend.commit(&writes)?;
-        self.tables.forget(relation);
-        if self
-            .lists
-            .iter()
-            .any(|(key, list)| key.relation == relation && list.iter().any(|record| record.is_file))
-        {
+        let lists = self.lists.extract_if(.., |key, _| key.relation == relation);
+        let lists: Vec<_> = lists.collect();
+        if is_read {
+            // They go one by one, as soon as their readers do.
+            self.tables.end(relation, &lists);
+            self.drop_retired();
+        } else {
+            self.tables.forget(relation);
+            let mut records = lists.iter().flat_map(|(_, list)| list);
             // It is forgotten already; what stays is tidied up at the next start.
-            if let Err(error) = self.backend.drop_files(&relation.0.to_be_bytes()) {
+            if records.any(|record| record.is_file)
+                && let Err(error) = self.backend.drop_files(&relation.0.to_be_bytes())
+            {
                 tracing::warn!(%error, "files of state that are not needed stay");
             }
         }
-        self.lists.retain(|key, _| key.relation != relation);
         self.kinds.retain(|key, _| key.relation != relation);
         self.tasks.retain(|key, _| key.0 != relation);
         self.jobs.remove(&relation);

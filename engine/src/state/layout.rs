@@ -160,7 +160,7 @@ pub(crate) struct JobRecord {
 }
 
 /// A block in its list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BlockRecord {
     pub(crate) number: u64,
     pub(crate) rows: u64,

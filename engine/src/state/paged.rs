@@ -213,12 +213,18 @@ pub(crate) fn read_buckets(
     found: &mut Vec<ChangeBatch>,
 ) -> Result<()> {
     let mut at = 0;
+    let mut missing = false;
+    let mut read = |page| {
+        let rows = read_page(backend, table, record, page)?;
+        missing |= rows.is_none();
+        Ok::<_, crate::error::EngineError>(rows)
+    };
     while let Some(&bucket) = buckets.get(at) {
         if bits <= record.pages {
             // A bucket is one page or some.
             let spread = record.pages - bits;
             for page in bucket << spread..(bucket + 1) << spread {
-                found.extend(read_page(backend, table, record, page)?);
+                found.extend(read(page)?);
             }
             at += 1;
             continue;
@@ -230,7 +236,7 @@ pub(crate) fn read_buckets(
         } else {
             at + buckets[at..].partition_point(|&b| b >> spread == page)
         };
-        if let Some(rows) = read_page(backend, table, record, page)? {
+        if let Some(rows) = read(page)? {
             let sorted = Sorted::new(&places.of(rows.rows())?, &rows)?;
             let rows = sorted.select(&buckets[at..behind], bits)?;
             if !rows.is_empty() {
@@ -239,5 +245,15 @@ pub(crate) fn read_buckets(
         }
         at = behind;
     }
-    Ok(())
+    if missing { check_there(backend, table, record) } else { Ok(()) }
+}
+
+/// A page without rows is not there, and neither are the pages of a block that is not there: the two must not be mixed up.
+fn check_there(backend: &dyn StateBackend, table: &TableKey, record: &BlockRecord) -> Result<()> {
+    let mut is_there = false;
+    backend.scan(space_of(record), &table.block(record.number), &mut |_, _| {
+        is_there = true;
+        Ok(false)
+    })?;
+    if is_there { Ok(()) } else { Err(damaged("a block (it is missing)")) }
 }

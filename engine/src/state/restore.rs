@@ -57,19 +57,19 @@ impl Saved {
         Ok(saved)
     }
 
-    /// Drops files that no list names: of a checkpoint that did not complete, or that were still read when the process ended. To be
-    /// called before anything is written.
+    /// Drops files that no list names: of a checkpoint that did not complete, or that were still read when the process ended; not
+    /// those of blocks that somebody reads. To be called before anything is written.
     ///
     /// # Errors
     /// When the backend cannot be read or is damaged.
-    pub(crate) fn drop_orphans(&self) -> Result<()> {
+    pub(crate) fn drop_orphans(&self, read: &BTreeSet<Vec<u8>>) -> Result<()> {
         let named = self.lists.iter().flat_map(|(key, list)| {
             list.iter().filter(|record| record.is_file).map(|record| key.block(record.number))
         });
         let named: BTreeSet<Vec<u8>> = named.collect();
         for first in self.backend.files()? {
             let block = first.get(..layout::BLOCK_KEY).ok_or_else(|| damaged("a file's key"))?;
-            if !named.contains(block) {
+            if !named.contains(block) && !read.contains(block) {
                 self.backend.drop_files(block)?;
             }
         }

@@ -5,8 +5,10 @@
 //! lists them (a block is valid only if the `Meta` space names it).
 //!
 //! After a failed write RocksDB takes no more of them until it is opened again; so that is done, and as soon as the disk has
-//! room again the next attempt succeeds.
+//! room again the next attempt succeeds. A directory that has been deleted, moved, or whose disk is gone takes no writes, and is
+//! never begun anew while the process runs.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -28,6 +30,8 @@ pub struct RocksBackend {
     db: RwLock<Option<DB>>,
     closed: AtomicBool,
     directory: PathBuf,
+    /// What tells this database from any other that may come to be in the same place.
+    identity: Vec<u8>,
     files: AtomicU64,
 }
 
@@ -37,9 +41,11 @@ impl RocksBackend {
     /// # Errors
     /// When another process has it open, it is damaged, or the directory cannot be written.
     pub fn open(directory: &Path) -> Result<Self> {
-        let db = RwLock::new(Some(open(directory)?));
+        let db = RwLock::new(Some(open(directory, true)?));
         let (closed, files) = (AtomicBool::new(false), AtomicU64::new(0));
-        let backend = Self { db, closed, directory: directory.to_owned(), files };
+        let identity = std::fs::read(directory.join(IDENTITY))
+            .map_err(|error| EngineError::external("reading the state directory", error))?;
+        let backend = Self { db, closed, directory: directory.to_owned(), identity, files };
         backend.remove_leftovers()?;
         Ok(backend)
     }
@@ -56,9 +62,26 @@ impl RocksBackend {
                 return Err(EngineError::ShuttingDown);
             }
             if db.is_none() {
-                *db = Some(open(&self.directory)?);
+                self.check_there()?;
+                *db = Some(open(&self.directory, false)?);
             }
         }
+    }
+
+    /// Files that are open can be written after they have been deleted: nobody would ever read that again.
+    fn check_there(&self) -> Result<()> {
+        let is_there = match std::fs::read(self.directory.join(IDENTITY)) {
+            Ok(found) => found == self.identity,
+            // Others, as of a disk that cannot be read, are for the store to tell.
+            Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        };
+        if is_there {
+            return Ok(());
+        }
+        Err(EngineError::external(
+            format!("writing to {}", self.directory.display()),
+            "the directory has been deleted or moved, or another one is in its place",
+        ))
     }
 
     /// A write has failed: the store takes no more until it is opened again.
@@ -149,10 +172,13 @@ impl Drop for RocksBackend {
     }
 }
 
-fn open(directory: &Path) -> Result<DB> {
+/// Named by RocksDB.
+const IDENTITY: &str = "IDENTITY";
+
+fn open(directory: &Path, create: bool) -> Result<DB> {
     let mut options = Options::default();
-    options.create_if_missing(true);
-    options.create_missing_column_families(true);
+    options.create_if_missing(create);
+    options.create_missing_column_families(create);
     options.set_max_background_jobs(2);
     options.set_keep_log_file_num(4);
     options.set_max_total_wal_size(256 << 20);
@@ -206,6 +232,7 @@ fn failed(doing: &str, directory: &Path, error: &rocksdb::Error) -> EngineError 
 
 impl StateBackend for RocksBackend {
     fn commit(&self, writes: &[Write]) -> Result<()> {
+        self.check_there()?;
         let committed = self.db().and_then(|db| self.write(&db, writes));
         if committed.is_err() {
             self.give_up();
@@ -214,6 +241,7 @@ impl StateBackend for RocksBackend {
     }
 
     fn write_file(&self, lifetime: Lifetime, next: &mut Next<'_>) -> Result<u64> {
+        self.check_there()?;
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.join(format!("{number}.incoming"));
         let written = self.db().and_then(|db| self.take_in(&db, &path, lifetime, next));
@@ -317,6 +345,36 @@ mod tests {
                 backend.get(Space::State, &[0, 255, 10, 0]).expect("get").map(|v| v.len()),
                 Some(20 << 20)
             );
+        }
+    }
+
+    /// A directory that is deleted or moved takes no writes, and none is made in its place.
+    #[test]
+    fn what_is_not_there_any_more_is_not_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (path, away) = (directory.path().join("state"), directory.path().join("away"));
+        let backend = RocksBackend::open(&path).expect("open");
+        let put = |key: &str| vec![Write::Put(Space::State, key.into(), b"1".to_vec())];
+        let file = || backend.write_file(Lifetime::Long, &mut || Ok(None));
+        backend.commit(&put("a")).expect("commit");
+        std::fs::rename(&path, &away).expect("moved");
+        for _ in 0..2 {
+            let error = backend.commit(&put("b")).expect_err("it is gone").to_string();
+            assert!(error.contains("deleted or moved") && error.contains("state"), "{error}");
+            assert!(file().is_err());
+            // As after any failed write.
+            backend.give_up();
+        }
+        // As where the disk of a mount point is gone.
+        std::fs::create_dir(&path).expect("made");
+        assert!(backend.commit(&put("b")).is_err() && backend.get(Space::State, b"a").is_err());
+        assert_eq!(std::fs::read_dir(&path).expect("read").count(), 0);
+        std::fs::remove_dir(&path).expect("removed");
+        std::fs::rename(&away, &path).expect("moved back");
+        backend.commit(&put("b")).expect("commit");
+        for key in ["a", "b"] {
+            let found = backend.get(Space::State, key.as_bytes()).expect("get");
+            assert_eq!(found, Some(b"1".to_vec()), "{key}");
         }
     }
 

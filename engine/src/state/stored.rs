@@ -2,7 +2,8 @@
 //!
 //! A table is read bucket by bucket (see `paged.rs`). What a reader gets is the sum of the blocks of the newest checkpoint and of
 //! all changes that the task has handed over since: its state at its last checkpoint barrier, durable or not. A [`View`] is a
-//! moment of it that stays readable as long as it is held: its blocks are dropped only when nobody does any more.
+//! moment of it that stays readable as long as it is held: its blocks are dropped only when nobody does any more, be it after a
+//! restart of the dataflow or the end of the relation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,11 +49,6 @@ pub(crate) struct View {
 }
 
 impl View {
-    fn new(list: &[BlockRecord]) -> Self {
-        let blocks = list.iter().map(|&record| Arc::new(Block { record })).collect();
-        Self { blocks, pending: Vec::new() }
-    }
-
     /// Rows of all changes that it is the sum of.
     pub(crate) fn rows(&self) -> u64 {
         let blocks: u64 = self.blocks.iter().map(|block| block.record.rows).sum();
@@ -300,11 +296,53 @@ struct Inner {
     tables: BTreeMap<TableKey, Arc<Stored>>,
     /// Blocks that no list names any more, and that somebody may still read.
     retired: Vec<(TableKey, Arc<Block>)>,
+    /// Blocks on lists, of tables that are not known here yet, that somebody may read who began before a restart.
+    inherited: BTreeMap<(TableKey, u64), Arc<Block>>,
 }
+
+impl Inner {
+    /// The block of this record, as it is known to whoever reads it.
+    fn block(&mut self, key: TableKey, record: BlockRecord) -> Arc<Block> {
+        let known = self.inherited.remove(&(key, record.number));
+        known.unwrap_or_else(|| Arc::new(Block { record }))
+    }
+}
+
+/// Blocks of a list, by table.
+pub(crate) type Lists = BTreeMap<TableKey, Vec<BlockRecord>>;
 
 impl Tables {
     pub(crate) fn new(backend: Arc<dyn StateBackend>) -> Arc<Self> {
         Arc::new(Self { backend, inner: Mutex::default() })
+    }
+
+    /// Of a dataflow that takes the place of another one in this process: whoever reads blocks of that one goes on reading them.
+    /// `lists`: what there is now.
+    pub(crate) fn in_place_of(previous: &Self, lists: &Lists) -> Arc<Self> {
+        let tables = Self::new(Arc::clone(&previous.backend));
+        let (mut inner, before) = (tables.inner.lock(), previous.inner.lock());
+        let held = before.tables.iter().flat_map(|(key, stored)| {
+            let view = stored.view();
+            view.blocks.iter().map(|block| (*key, Arc::clone(block))).collect::<Vec<_>>()
+        });
+        let waiting = before.inherited.iter().map(|((key, _), block)| (*key, Arc::clone(block)));
+        let retired = before.retired.iter().cloned();
+        for (key, block) in held.chain(waiting).chain(retired) {
+            let (number, list) = (block.record.number, lists.get(&key));
+            if list.is_some_and(|list| list.iter().any(|record| record.number == number)) {
+                inner.inherited.insert((key, number), block);
+            } else {
+                inner.retired.push((key, block));
+            }
+        }
+        drop(inner);
+        tables
+    }
+
+    /// Blocks that no list names and that somebody may still read: their keys.
+    pub(crate) fn retired(&self) -> BTreeSet<Vec<u8>> {
+        let inner = self.inner.lock();
+        inner.retired.iter().map(|(key, block)| key.block(block.record.number)).collect()
     }
 
     /// Adds a table, with the blocks that it has. `places`: how it is read by key.
@@ -316,17 +354,19 @@ impl Tables {
         places: Option<Places>,
         list: &[BlockRecord],
     ) -> Arc<Stored> {
+        let mut inner = self.inner.lock();
+        let blocks = list.iter().map(|&record| inner.block(key, record)).collect();
         let stored = Arc::new(Stored {
             backend: Arc::clone(&self.backend),
             key,
             kind,
             places,
             schema,
-            view: Mutex::new(Arc::new(View::new(list))),
+            view: Mutex::new(Arc::new(View { blocks, pending: Vec::new() })),
             is_read: AtomicBool::new(false),
             durable: AtomicU64::new(0),
         });
-        self.inner.lock().tables.insert(key, Arc::clone(&stored));
+        inner.tables.insert(key, Arc::clone(&stored));
         stored
     }
 
@@ -348,12 +388,13 @@ impl Tables {
             Some(stored) => stored.replace(new, durable),
             None => Vec::new(),
         };
+        let mut inner = self.inner.lock();
         if stored.is_none() {
             let kept: BTreeSet<u64> = new.iter().map(|record| record.number).collect();
             let old = old.iter().filter(|record| !kept.contains(&record.number));
-            gone.extend(old.map(|&record| Arc::new(Block { record })));
+            gone.extend(old.map(|&record| inner.block(key, record)));
         }
-        self.inner.lock().retired.extend(gone.into_iter().map(|block| (key, block)));
+        inner.retired.extend(gone.into_iter().map(|block| (key, block)));
     }
 
     /// What a task handed over up to this epoch is durable, also where it did not change a list.
@@ -385,10 +426,47 @@ impl Tables {
         free.into_iter().map(|(key, block)| (key, block.record)).collect()
     }
 
-    /// A relation is no more; its blocks go with it.
+    /// Whether somebody may still read blocks of this relation.
+    pub(crate) fn is_read(&self, relation: RelationId) -> bool {
+        let inner = self.inner.lock();
+        let shared = |block: &Arc<Block>| Arc::strong_count(block) > 1;
+        let mut tables = inner.tables.iter().filter(|(key, _)| key.relation == relation);
+        let mut inherited = inner.inherited.iter().filter(|((key, _), _)| key.relation == relation);
+        let mut retired = inner.retired.iter().filter(|(key, _)| key.relation == relation);
+        tables.any(|(_, stored)| {
+            let view = stored.view.lock();
+            let is_shared = Arc::strong_count(stored) > 1 || Arc::strong_count(&view) > 1;
+            is_shared || view.blocks.iter().any(shared)
+        }) || inherited.any(|(_, block)| shared(block))
+            || retired.any(|(_, block)| shared(block))
+    }
+
+    /// A relation is no more; its blocks, which are on these lists, go as soon as nobody reads them.
+    pub(crate) fn end(&self, relation: RelationId, lists: &[(TableKey, Vec<BlockRecord>)]) {
+        let ended: Vec<_> = {
+            let mut inner = self.inner.lock();
+            let ended = inner.tables.extract_if(.., |key, _| key.relation == relation);
+            ended.collect()
+        };
+        for (key, stored) in ended {
+            let blocks = stored.view().blocks.clone();
+            let blocks = blocks.into_iter().map(|block| ((key, block.record.number), block));
+            self.inner.lock().inherited.extend(blocks);
+        }
+        for (key, list) in lists {
+            self.replaced(*key, list, &[], None);
+        }
+        let mut inner = self.inner.lock();
+        let Inner { inherited, retired, .. } = &mut *inner;
+        let rest = inherited.extract_if(.., |(key, _), _| key.relation == relation);
+        retired.extend(rest.map(|((key, _), block)| (key, block)));
+    }
+
+    /// A relation is no more, and neither are its blocks.
     pub(crate) fn forget(&self, relation: RelationId) {
         let mut inner = self.inner.lock();
         inner.tables.retain(|key, _| key.relation != relation);
+        inner.inherited.retain(|(key, _), _| key.relation != relation);
         inner.retired.retain(|(key, _)| key.relation != relation);
     }
 }
@@ -471,41 +549,4 @@ impl<'a> Merging<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::state::backend::{Space, Write};
-    use crate::state::memory::MemoryBackend;
-    use crate::store::cold::Cold;
-    use crate::store::writer::Writer;
-
-    /// A bucket that could not be read is not taken for one that is in memory: the next change reads it.
-    #[test]
-    fn what_could_not_be_read_is_still_missing() {
-        let rows = ChangeBatch::from_pretty("| k: i64 | v: i64\n+1 | 1 | 10\n+1 | 2 | 20\n");
-        let (rows, backend) = (rows.expect("rows"), Arc::new(MemoryBackend::default()));
-        let key = TableKey::contents(RelationId(1));
-        let value = block::encode(&rows).expect("bytes");
-        let bytes = value.len() as u64;
-        let list = [BlockRecord {
-            number: 1,
-            rows: 2,
-            bytes,
-            takes_away: false,
-            pages: 0,
-            pieces: 0,
-            is_file: false,
-        }];
-        let tables = Tables::new(Arc::clone(&backend) as _);
-        let types = [arrow::datatypes::DataType::Int64];
-        let places = Places::new(&[0], &types).expect("places");
-        let stored = tables.add(key, StateKind::Bag, rows.schema(), Some(places), &list);
-        let mut writer = Writer::new(rows.schema(), Some(&[0]), false).expect("a writer");
-        writer.let_go(Cold::new(&stored));
-        assert!(writer.load(rows.rows()).is_err(), "the block is not there");
-        backend.commit(&[Write::Put(Space::State, key.block(1), value)]).expect("written");
-        writer.load(rows.rows()).expect("read");
-        let keys = writer.keys(rows.rows()).expect("keys");
-        assert!((0..2).all(|row| writer.find(&keys, row).is_some()));
-        assert_eq!(writer.live_rows(), 2);
-    }
-}
+mod tests;

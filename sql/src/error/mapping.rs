@@ -22,7 +22,11 @@ impl From<EngineError> for SqlError {
             }
             EngineError::NotNullViolation { .. } => Self::new("23502", message),
             EngineError::SerializationFailure => Self::new("40001", message),
-            EngineError::UnknownRelation(_) => Self::new("42P01", message),
+            // By its number, which nobody knows.
+            EngineError::UnknownRelation(_) => {
+                Self::new("42P01", "a relation of this statement was dropped or replaced meanwhile")
+                    .with_hint("Run it again.")
+            }
             EngineError::NotReady(_) => Self::new("55006", message),
             EngineError::JobFailed { .. } => Self::new("55000", message),
             EngineError::SubscriberTooSlow(_) => Self::new("53400", message),

@@ -36,10 +36,12 @@ pub(super) enum Arithmetic {
     Modulo,
     /// A float rounded half to even, as casts to integers and `round` do.
     RoundEven,
+    /// A float as all that equal it: 0 for -0, one NaN for all.
+    Canonical,
 }
 
 /// All of them.
-pub(super) const ALL: [Arithmetic; 7] = [
+pub(super) const ALL: [Arithmetic; 8] = [
     Arithmetic::IntAdd,
     Arithmetic::IntSubtract,
     Arithmetic::IntMultiply,
@@ -47,6 +49,7 @@ pub(super) const ALL: [Arithmetic; 7] = [
     Arithmetic::NumericDivide,
     Arithmetic::Modulo,
     Arithmetic::RoundEven,
+    Arithmetic::Canonical,
 ];
 
 impl Arithmetic {
@@ -73,6 +76,7 @@ impl ScalarUDFImpl for ArithmeticFunction {
             Arithmetic::NumericDivide => "numeric_divide",
             Arithmetic::Modulo => "mod",
             Arithmetic::RoundEven => "round_even",
+            Arithmetic::Canonical => "canonical_float",
         }
     }
 
@@ -86,8 +90,10 @@ impl ScalarUDFImpl for ArithmeticFunction {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         match (self.function, arg_types) {
-            (Arithmetic::RoundEven, [DataType::Float32]) => Ok(vec![DataType::Float32]),
-            (Arithmetic::RoundEven, [_]) => Ok(vec![DataType::Float64]),
+            (Arithmetic::RoundEven | Arithmetic::Canonical, [DataType::Float32]) => {
+                Ok(vec![DataType::Float32])
+            }
+            (Arithmetic::RoundEven | Arithmetic::Canonical, [_]) => Ok(vec![DataType::Float64]),
             (Arithmetic::FloatDivide, [DataType::Float32, DataType::Float32]) => {
                 Ok(vec![DataType::Float32; 2])
             }
@@ -126,10 +132,17 @@ impl ScalarUDFImpl for ArithmeticFunction {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let scalars = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
         let output = args.return_field.data_type();
-        let result = if self.function == Arithmetic::RoundEven {
-            round_even(&args.args[0].to_array(if scalars { 1 } else { args.number_rows })?)?
-        } else {
-            self.binary(&args.args[0], &args.args[1], output)?
+        let rows = if scalars { 1 } else { args.number_rows };
+        let result = match self.function {
+            Arithmetic::RoundEven => {
+                unary(&args.args[0].to_array(rows)?, f32::round_ties_even, f64::round_ties_even)?
+            }
+            Arithmetic::Canonical => unary(
+                &args.args[0].to_array(rows)?,
+                |value| if value.is_nan() { f32::NAN } else { value + 0.0 },
+                |value| if value.is_nan() { f64::NAN } else { value + 0.0 },
+            )?,
+            _ => self.binary(&args.args[0], &args.args[1], output)?,
         };
         if scalars {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
@@ -158,7 +171,9 @@ impl ArithmeticFunction {
                     _ => numeric_divide(&arrays[0], &arrays[1], output),
                 };
             }
-            Arithmetic::RoundEven => return internal_err!("round_even takes one argument"),
+            Arithmetic::RoundEven | Arithmetic::Canonical => {
+                return internal_err!("{} takes one argument", self.name());
+            }
         };
         // The kernels take scalars as such, without making arrays of them.
         let result = match (left, right) {
@@ -266,16 +281,16 @@ fn in_range(value: Option<i128>) -> Result<i128, ArrowError> {
     }
 }
 
-fn round_even(values: &ArrayRef) -> Result<ArrayRef> {
+fn unary(values: &ArrayRef, single: fn(f32) -> f32, double: fn(f64) -> f64) -> Result<ArrayRef> {
     match values.data_type() {
         DataType::Float32 => {
             let values = values.as_primitive::<Float32Type>();
-            Ok(Arc::new(values.unary::<_, Float32Type>(f32::round_ties_even)))
+            Ok(Arc::new(values.unary::<_, Float32Type>(single)))
         }
         DataType::Float64 => {
             let values = values.as_primitive::<Float64Type>();
-            Ok(Arc::new(values.unary::<_, Float64Type>(f64::round_ties_even)))
+            Ok(Arc::new(values.unary::<_, Float64Type>(double)))
         }
-        other => Err(DataFusionError::Internal(format!("round_even of {other}"))),
+        other => Err(DataFusionError::Internal(format!("a function of floats over {other}"))),
     }
 }

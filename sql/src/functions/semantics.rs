@@ -4,6 +4,7 @@
 //! - floats: division by zero fails; `round` and casts to integers round half to even
 //! - numerics: division keeps at least 16 digits after the point; casts to integers round half away from zero
 //! - text and `bytea` or arrays: casts read and write PostgreSQL's text forms
+//! - DISTINCT in an aggregate takes -0.0 for 0.0
 //! - a numeric beside a float is taken as a float (DataFusion would compare both as decimals, which cannot hold all floats)
 //!
 //! It is an analyzer rule before type coercion, over the types that the user's operands have.
@@ -14,7 +15,7 @@ use arrow::datatypes::DataType;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::Transformed;
 use datafusion_common::{DFSchema, Result, ScalarValue};
-use datafusion_expr::expr::{Between, BinaryExpr, Cast, ScalarFunction};
+use datafusion_expr::expr::{AggregateFunction, Between, BinaryExpr, Cast, ScalarFunction};
 use datafusion_expr::expr_rewriter::FunctionRewrite;
 use datafusion_expr::{Expr, ExprSchemable, Operator, ScalarUDF};
 
@@ -25,11 +26,13 @@ use super::text_forms::{self, has_text_form, is_text};
 #[derive(Debug)]
 pub(crate) struct PostgresSemantics {
     round: Arc<ScalarUDF>,
+    streaming: bool,
 }
 
 impl PostgresSemantics {
-    pub(crate) fn new() -> Self {
-        Self { round: datafusion::functions::math::round() }
+    /// `streaming`: for a continuous query.
+    pub(crate) fn new(streaming: bool) -> Self {
+        Self { round: datafusion::functions::math::round(), streaming }
     }
 
     fn cast(&self, cast: &Cast, schema: &DFSchema) -> Option<Expr> {
@@ -77,6 +80,8 @@ impl FunctionRewrite for PostgresSemantics {
         let replacement = match &expr {
             Expr::BinaryExpr(binary) => operator(binary, schema),
             Expr::Cast(cast) => self.cast(cast, schema),
+            Expr::ScalarFunction(function) if function.args.len() == 2 => places(function),
+            Expr::AggregateFunction(function) if !self.streaming => distinct(function, schema),
             Expr::ScalarFunction(function) if function.args.len() == 1 => {
                 let is_round = function.func.name() == "round";
                 let argument = &function.args[0];
@@ -91,6 +96,42 @@ impl FunctionRewrite for PostgresSemantics {
             None => Transformed::no(expr),
         })
     }
+}
+
+/// DataFusion's DISTINCT aggregates tell floats apart by their bits; the engine's own do not.
+fn distinct(function: &AggregateFunction, schema: &DFSchema) -> Option<Expr> {
+    let canonical = |expr: &mut Expr| {
+        let is_float = expr.get_type(schema).is_ok_and(|of| of.is_floating());
+        if is_float {
+            *expr = call(Arithmetic::Canonical, vec![expr.clone()]);
+        }
+        is_float
+    };
+    let mut function = function.clone();
+    let params = &mut function.params;
+    let sorts = params.order_by.iter_mut().map(|sort| &mut sort.expr);
+    let is_float = |changed, expr| canonical(expr) || changed;
+    let changed = params.distinct && params.args.iter_mut().chain(sorts).fold(false, is_float);
+    changed.then_some(Expr::AggregateFunction(function))
+}
+
+/// `round(n, 2)`: its scale follows from the number, as long as that is a literal. Under a cast, which type coercion would put
+/// over it, it is none, and what was compared with it meanwhile would be of another scale.
+fn places(function: &ScalarFunction) -> Option<Expr> {
+    if !matches!(function.func.name(), "round" | "trunc") {
+        return None;
+    }
+    let literal = |expr: &Expr| match expr {
+        Expr::Literal(ScalarValue::Int64(Some(places)), _) => Some(*places),
+        _ => None,
+    };
+    let places = match &function.args[1] {
+        Expr::Negative(places) => literal(places)?.checked_neg()?,
+        places => literal(places)?,
+    };
+    let places = ScalarValue::Int32(Some(i32::try_from(places).ok()?));
+    let args = vec![function.args[0].clone(), Expr::Literal(places, None)];
+    Some(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&function.func), args)))
 }
 
 /// Functions whose arguments get one common type.

@@ -75,7 +75,7 @@ pub(crate) fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 
 fn rules(streaming: bool) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     let semantics =
-        vec![Arc::new(PostgresSemantics::new()) as Arc<dyn FunctionRewrite + Send + Sync>];
+        vec![Arc::new(PostgresSemantics::new(streaming)) as Arc<dyn FunctionRewrite + Send + Sync>];
     vec![
         Arc::new(Meaning { streaming }),
         Arc::new(ApplyFunctionRewrites::new(semantics)),

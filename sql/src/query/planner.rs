@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 
 use super::reads::Reads;
 use super::tables::{RelationTable, SystemRelation};
-use super::{names, pg_surface};
+use super::{names, pg_surface, precedence};
 use crate::catalog::system::{self, SystemContext};
 use crate::catalog::{Detail, Relation};
 use crate::error::{Result, SqlError, TextMap};
@@ -101,6 +101,7 @@ impl Planner {
         text: &str,
     ) -> Result<(LogicalPlan, Markers)> {
         let mut query = query.clone();
+        precedence::restore(&mut query);
         pg_surface::rewrite(&mut query, &self.system.settings)?;
         let columns = |table: &TableFactor, withs: &[With]| self.columns_of(table, withs);
         let markers = rewrite::rewrite_query(&mut query, &columns)?;
@@ -133,10 +134,11 @@ impl Planner {
     /// With positions in `text`.
     pub(crate) fn plan_statement(
         &self,
-        statement: ast::Statement,
+        mut statement: ast::Statement,
         parameters: &[Option<FieldRef>],
         text: &str,
     ) -> Result<LogicalPlan> {
+        precedence::restore(&mut statement);
         let mut context = PlannerContext::new().with_prepare_param_data_types(parameters.to_vec());
         let planned =
             self.sql().sql_statement_to_plan_with_context(statement.clone(), &mut context);
@@ -153,7 +155,9 @@ impl Planner {
         schema: &DFSchema,
         text: &str,
     ) -> Result<Expr> {
-        let planned = self.sql().sql_to_expr(expr.clone(), schema, &mut PlannerContext::new());
+        let mut expr = expr.clone();
+        precedence::restore(&mut expr);
+        let planned = self.sql().sql_to_expr(expr, schema, &mut PlannerContext::new());
         planned.map_err(|error| SqlError::from_planner(&error, &TextMap::new(text)))
     }
 

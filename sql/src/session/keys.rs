@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::Schema;
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{Float32Type, Float64Type, Schema};
 use arrow::row::{RowConverter, SortField};
 
 use crate::error::Result;
@@ -40,9 +40,7 @@ impl KeySet {
     }
 
     fn hashes_of(&self, rows: &RecordBatch) -> Result<Vec<u64>> {
-        let columns: Vec<ArrayRef> =
-            self.key.iter().map(|at| Arc::clone(rows.column(*at))).collect();
-        let keys = self.converter.convert_columns(&columns)?;
+        let keys = self.converter.convert_columns(&key_columns(rows, &self.key))?;
         Ok(keys.iter().map(|key| self.hasher.hash_one(key.as_ref())).collect())
     }
 
@@ -62,4 +60,20 @@ impl KeySet {
         }
         Ok(all_new)
     }
+}
+
+/// The key columns of rows, in which floats that are equal have the same bits: -0.0 is 0.0, and all NaN are one.
+pub(crate) fn key_columns(rows: &RecordBatch, key: &[usize]) -> Vec<ArrayRef> {
+    let same_bits = |column: &ArrayRef| -> ArrayRef {
+        if let Some(floats) = column.as_primitive_opt::<Float64Type>() {
+            let canonical = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };
+            return Arc::new(floats.unary::<_, Float64Type>(canonical));
+        }
+        if let Some(floats) = column.as_primitive_opt::<Float32Type>() {
+            let canonical = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };
+            return Arc::new(floats.unary::<_, Float32Type>(canonical));
+        }
+        Arc::clone(column)
+    };
+    key.iter().map(|at| same_bits(rows.column(*at))).collect()
 }

@@ -43,7 +43,11 @@ pub(super) async fn run(
 /// What no view has, but for these options.
 pub(super) fn check(create: &CreateView, known: &[&str], run: &Run<'_>) -> Result<()> {
     if let Some(name) = create.with.keys().find(|name| !known.contains(&name.as_str())) {
-        return Err(SqlError::unsupported(format!("view option \"{name}\"")));
+        let error = SqlError::unsupported(format!("view option \"{name}\""));
+        return Err(match known {
+            [] => error,
+            known => error.with_hint(format!("What there is: {}.", known.join(", "))),
+        });
     }
     if create.query.emit == Some(Emit::Changes) {
         return Err(SqlError::unsupported("EMIT CHANGES in a view"));

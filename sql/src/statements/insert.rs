@@ -18,6 +18,7 @@ use crate::catalog::{Relation, TableDetail};
 use crate::error::{Result, SqlError};
 use crate::outcome::Outcome;
 use crate::parser::fold;
+use crate::query::names::name_columns;
 use crate::query::tables::RelationTable;
 use crate::query::{Planner, run as query_run};
 use crate::session::{Run, Session, parameter_fields};
@@ -227,6 +228,7 @@ pub(super) async fn plan(
     planner.add_files(source, text).await?;
     let columns = |table: &ast::TableFactor, withs: &[ast::With]| planner.columns_of(table, withs);
     crate::rewrite::rewrite_query(source, &columns)?;
+    name_columns(source);
     replace_default_words(source, relation, &insert.columns)?;
     check_width(&insert, relation)?;
     let is_values = matches!(

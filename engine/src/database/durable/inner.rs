@@ -19,7 +19,7 @@ use crate::time::Epoch;
 
 impl Inner {
     /// State that is read while the database runs, in durable databases.
-    pub(in crate::database) fn state_tables(&self) -> Option<&Arc<Tables>> {
+    pub(crate) fn state_tables(&self) -> Option<&Arc<Tables>> {
         self.durable.as_ref().map(|durable| &durable.tables)
     }
 
@@ -84,8 +84,9 @@ impl Inner {
         };
         let mut reached = durable.reached.subscribe();
         self.events.send(Event::Checkpoint);
-        let waited = reached.wait_for(|reached| *reached >= epoch).await;
-        waited.map(|reached| *reached).map_err(|_| EngineError::ShuttingDown)
+        let waited = reached.wait_for(|reached| *reached >= epoch || self.is_closed()).await;
+        let reached = waited.map(|reached| *reached).map_err(|_| EngineError::ShuttingDown)?;
+        if reached >= epoch { Ok(reached) } else { Err(EngineError::ShuttingDown) }
     }
 
     /// Why the directory cannot be written now.

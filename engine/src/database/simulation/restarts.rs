@@ -46,7 +46,7 @@ pub(super) fn open(
     };
     let durable = backend.map(|backend| {
         let backend: Arc<MemoryBackend> = Arc::clone(backend);
-        let durable = Durable::load(backend, Arc::default()).unwrap();
+        let durable = Durable::load(backend, Arc::default(), None).unwrap();
         match behind {
             Some((epoch, position)) => durable.behind(epoch, position),
             None => durable,

@@ -19,7 +19,7 @@ use super::{Conflict, Written, is_default_word};
 use crate::catalog::{Relation, TableDetail};
 use crate::error::{Result, SqlError};
 use crate::parser::{fold, fold_name};
-use crate::session::{KeySet, Session};
+use crate::session::{KeySet, Session, key_columns};
 
 /// Tries before a statement that others keep disturbing gives up.
 const TRIES_MAX: usize = 100;
@@ -133,8 +133,7 @@ fn key_rows(
     rows: &RecordBatch,
     key: &[usize],
 ) -> Result<arrow::row::Rows> {
-    let columns: Vec<ArrayRef> = key.iter().map(|at| Arc::clone(rows.column(*at))).collect();
-    Ok(converter.convert_columns(&columns)?)
+    Ok(converter.convert_columns(&key_columns(rows, key))?)
 }
 
 fn resolve(

@@ -1,0 +1,65 @@
+//! What readers hold on to.
+
+use super::*;
+use crate::state::backend::{Space, Write};
+use crate::state::memory::MemoryBackend;
+use crate::store::cold::Cold;
+use crate::store::writer::Writer;
+
+/// A bucket that could not be read is not taken for one that is in memory: the next change reads it.
+#[test]
+fn what_could_not_be_read_is_still_missing() {
+    let rows = ChangeBatch::from_pretty("| k: i64 | v: i64\n+1 | 1 | 10\n+1 | 2 | 20\n");
+    let (rows, backend) = (rows.expect("rows"), Arc::new(MemoryBackend::default()));
+    let key = TableKey::contents(RelationId(1));
+    let value = block::encode(&rows).expect("bytes");
+    let bytes = value.len() as u64;
+    let list = [BlockRecord { number: 1, rows: 2, bytes, ..BlockRecord::default() }];
+    let tables = Tables::new(Arc::clone(&backend) as _);
+    let types = [arrow::datatypes::DataType::Int64];
+    let places = Places::new(&[0], &types).expect("places");
+    let stored = tables.add(key, StateKind::Bag, rows.schema(), Some(places), &list);
+    let mut writer = Writer::new(rows.schema(), Some(&[0]), false).expect("a writer");
+    writer.let_go(Cold::new(&stored));
+    assert!(writer.load(rows.rows()).is_err(), "the block is not there");
+    backend.commit(&[Write::Put(Space::State, key.block(1), value)]).expect("written");
+    writer.load(rows.rows()).expect("read");
+    let keys = writer.keys(rows.rows()).expect("keys");
+    assert!((0..2).all(|row| writer.find(&keys, row).is_some()));
+    assert_eq!(writer.live_rows(), 2);
+}
+
+/// Who reads blocks when a dataflow takes another one's place, or when the relation ends, reads them to the end; then they go.
+#[test]
+fn blocks_that_are_read_outlive_a_restart_and_their_relation() {
+    let rows = ChangeBatch::from_pretty("| k: i64\n+1 | 1\n+1 | 2\n").expect("rows");
+    let record = |number| BlockRecord { number, rows: 2, ..BlockRecord::default() };
+    let key = TableKey::contents(RelationId(1));
+    let lists = |numbers: &[u64]| -> Vec<BlockRecord> {
+        numbers.iter().map(|&number| record(number)).collect()
+    };
+    let before = Tables::new(Arc::new(MemoryBackend::default()));
+    let stored = before.add(key, StateKind::Bag, rows.schema(), None, &lists(&[1, 2]));
+    let reader = stored.view();
+    let retired = |tables: &Tables| -> Vec<u64> {
+        tables.take_retired().into_iter().map(|(_, record)| record.number).collect()
+    };
+    let named = BTreeMap::from([(key, lists(&[2, 3]))]);
+    let tables = Tables::in_place_of(&before, &named);
+    drop((before, stored));
+    assert_eq!(tables.retired(), BTreeSet::from([key.block(1)]));
+    let again = tables.add(key, StateKind::Bag, rows.schema(), None, &named[&key]);
+    tables.replaced(key, &named[&key], &lists(&[4]), None);
+    assert_eq!(retired(&tables), [3], "1 and 2 are read");
+    assert!(tables.is_read(RelationId(1)), "by the reader");
+    drop(reader);
+    assert_eq!(retired(&tables), [1, 2]);
+    assert!(tables.is_read(RelationId(1)), "by its own task");
+    let reader = again.view();
+    drop(again);
+    tables.end(RelationId(1), &[(key, lists(&[4]))]);
+    assert!(tables.is_read(RelationId(1)) && retired(&tables).is_empty());
+    drop(reader);
+    assert!(!tables.is_read(RelationId(1)));
+    assert_eq!(retired(&tables), [4]);
+}
