@@ -10,7 +10,7 @@
 //!   any other                               -> arrow-row bytes in an arena
 //! ```
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
     DataType, Date32Type, Date64Type, Decimal128Type, Float32Type, Float64Type, Int8Type,
@@ -243,6 +243,43 @@ pub fn canonical_columns(columns: &[ArrayRef]) -> Vec<ArrayRef> {
         }
     };
     columns.iter().map(canonical).collect()
+}
+
+/// A float column in which every NaN has the same bits; other columns as they are. Arithmetic gives NaNs with a sign (infinity minus
+/// infinity on x86), and Arrow's order puts these below all numbers: so they are made one where values come in or are computed.
+pub fn one_nan(column: &ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Float64 => {
+            let values = column.as_primitive::<Float64Type>();
+            let odd = |v: &f64| v.is_nan() && v.to_bits() != f64::NAN.to_bits();
+            if values.values().iter().any(odd) {
+                let one = |v: f64| if v.is_nan() { f64::NAN } else { v };
+                return std::sync::Arc::new(values.unary::<_, Float64Type>(one));
+            }
+        }
+        DataType::Float32 => {
+            let values = column.as_primitive::<Float32Type>();
+            let odd = |v: &f32| v.is_nan() && v.to_bits() != f32::NAN.to_bits();
+            if values.values().iter().any(odd) {
+                let one = |v: f32| if v.is_nan() { f32::NAN } else { v };
+                return std::sync::Arc::new(values.unary::<_, Float32Type>(one));
+            }
+        }
+        _ => {}
+    }
+    std::sync::Arc::clone(column)
+}
+
+/// See [`one_nan`].
+///
+/// # Errors
+/// Never: the columns are of the types they were of.
+pub(crate) fn rows_with_one_nan(rows: RecordBatch) -> Result<RecordBatch> {
+    if !rows.columns().iter().any(|column| column.data_type().is_floating()) {
+        return Ok(rows);
+    }
+    let columns = rows.columns().iter().map(one_nan).collect();
+    Ok(RecordBatch::try_new(rows.schema(), columns)?)
 }
 
 /// One NaN, one zero.

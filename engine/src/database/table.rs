@@ -13,7 +13,7 @@ use arrow::compute::take_record_batch;
 use crate::change_batch::ChangeBatch;
 use crate::engine::{Committed, OnConflict, TableChange, TableSpec};
 use crate::error::{EngineError, Result};
-use crate::key::{KeyEncoder, KeyMap};
+use crate::key::{KeyEncoder, KeyMap, one_nan};
 use crate::plan::RelationId;
 use crate::state::log::Log;
 use crate::store::cold::Keeping;
@@ -219,7 +219,8 @@ impl TableState {
                 });
             }
         }
-        batch.with_columns(Arc::clone(&self.spec.schema), batch.rows().columns().to_vec())
+        let columns = batch.rows().columns().iter().map(one_nan).collect();
+        batch.with_columns(Arc::clone(&self.spec.schema), columns)
     }
 
     fn put(&mut self, batch: ChangeBatch, applied: &mut Vec<ChangeBatch>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Restore: the newest checkpoint of a store that is whole, as the state of a new database.
 //!
 //! Manifests are tried from the newest to the oldest. What is missing or is not what was written is told loudly, by object, and the
-//! checkpoint before is taken; when the store fails, or a newer version wrote to it, nothing is guessed and the restore ends. The
+//! checkpoint before is taken, but for files that all checkpoints share and that can be made again (`made_again`); when the store fails, or a newer version wrote to it, nothing is guessed and the restore ends. The
 //! state's directory appears under its name when all of it is on disk.
 
 use std::path::{Path, PathBuf};
@@ -118,7 +118,8 @@ async fn one(objects: &Arc<Objects>, name: &str, target: &Path) -> Result<Manife
             finish_one(&mut running).await?;
         }
         let (objects, entry, path) = (Arc::clone(objects), entry.clone(), target.join(file));
-        running.spawn(async move { get(&objects, &entry, &path).await });
+        let instead = made_again(file, &manifest);
+        running.spawn(async move { get(&objects, &entry, &path, instead).await });
     }
     while !running.is_empty() {
         finish_one(&mut running).await?;
@@ -127,8 +128,48 @@ async fn one(objects: &Arc<Objects>, name: &str, target: &Path) -> Result<Manife
     Ok(manifest)
 }
 
-async fn get(objects: &Objects, entry: &FileEntry, path: &Path) -> Result<(), RemoteError> {
-    objects.get_file(&format!("{FILES}/{}", entry.object()), path, entry).await
+/// What takes the place of a damaged file: the same bytes, or nothing where the state can be opened without it.
+#[derive(Debug)]
+enum Instead {
+    Bytes(Vec<u8>),
+    Nothing,
+}
+
+/// Small files are the same in many checkpoints, so that their one object would be needed by all. What `CURRENT` says follows from the
+/// names of the other files, as its checksum confirms; `OPTIONS-...` only records what the program sets anyway.
+fn made_again(file: &str, manifest: &Manifest) -> Option<Instead> {
+    if file.starts_with("OPTIONS-") {
+        return Some(Instead::Nothing);
+    }
+    let entry = manifest.files.get(file).filter(|_| file == "CURRENT")?;
+    let logs = manifest.files.keys().filter(|name| name.starts_with("MANIFEST-"));
+    let mut texts = logs.map(|name| format!("{name}\n").into_bytes());
+    texts.find(|text| FileEntry::of(text) == *entry).map(Instead::Bytes)
+}
+
+async fn get(
+    objects: &Objects,
+    entry: &FileEntry,
+    path: &Path,
+    instead: Option<Instead>,
+) -> Result<(), RemoteError> {
+    let got = objects.get_file(&format!("{FILES}/{}", entry.object()), path, entry).await;
+    let (error, instead) = match (got, instead) {
+        (Err(error), Some(instead)) if error.is_damage() => (error, instead),
+        (got, _) => return got,
+    };
+    tracing::warn!(%error, file = %path.display(), "the restore goes on without this object");
+    let local = |error| RemoteError::local(path, error);
+    match instead {
+        Instead::Bytes(bytes) => {
+            std::fs::write(path, bytes).map_err(local)?;
+            std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(local)
+        }
+        Instead::Nothing => match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(local(error)),
+            _ => Ok(()),
+        },
+    }
 }
 
 async fn finish_one(running: &mut JoinSet<Result<(), RemoteError>>) -> Result<(), RemoteError> {

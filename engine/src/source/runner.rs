@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 use super::{Offset, Polled, Source, Split, SplitReader};
 use crate::error::{Fault, Result};
 use crate::errors::RowError;
-use crate::key::{hash_bytes, key_group, owner};
+use crate::key::{hash_bytes, key_group, owner, rows_with_one_nan};
 use crate::plan::Expr;
 use crate::time::Watermark;
 
@@ -183,6 +183,7 @@ impl Runner {
                 Polled::Rows { rows, next, bad } => {
                     open.offset = next;
                     open.failures = 0;
+                    let rows = rows_with_one_nan(rows)?;
                     return Ok(Turn::Rows { rows, bad, split: split.clone() });
                 }
                 Polled::Pending(time) => wait = Some(wait.map_or(time, |w| w.min(time))),

@@ -131,6 +131,19 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
     /// When the store cannot be read or is damaged; what `visit` gives.
     fn scan(&self, space: Space, prefix: &[u8], visit: &mut Visit<'_>) -> Result<()>;
 
+    /// The first key from one (inclusive) to another (exclusive).
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn first(&self, space: Space, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        self.scan(space, &[], &mut |key, _| {
+            found = (key >= from && key < to).then(|| key.to_vec());
+            Ok(key < from)
+        })?;
+        Ok(found)
+    }
+
     /// Makes a copy of everything, at one moment, in a directory that must not exist yet.
     ///
     /// # Errors
@@ -181,6 +194,14 @@ pub(crate) fn check_contract(backend: &dyn StateBackend) {
     assert_eq!(all(Space::Log, ""), "a1=other");
     assert_eq!(backend.get(Space::State, b"a2").expect("get"), Some(b"y".to_vec()));
     assert_eq!(backend.get(Space::Meta, b"a2").expect("get"), None);
+    let first = |from: &str, to: &str| {
+        let found = backend.first(Space::State, from.as_bytes(), to.as_bytes()).expect("first");
+        found.map(|key| String::from_utf8_lossy(&key).into_owned())
+    };
+    assert_eq!(first("", "a2"), Some("a1".to_string()));
+    assert_eq!(first("a11", "b"), Some("a2".to_string()));
+    assert_eq!(first("a11", "a2"), None);
+    assert_eq!(first("b2", "c"), None);
     // In order: what is put after a range was deleted stays.
     backend
         .commit(&[

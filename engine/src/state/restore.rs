@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::StateKind;
-use super::backend::{Space, StateBackend};
+use super::backend::{Space, StateBackend, Write, prefix_end};
 use super::block;
 use super::errors::StoredErrors;
 use super::layout::{
@@ -57,8 +57,8 @@ impl Saved {
         Ok(saved)
     }
 
-    /// Drops files that no list names: of a checkpoint that did not complete, or that were still read when the process ended; not
-    /// those of blocks that somebody reads. To be called before anything is written.
+    /// Drops blocks that no list names: of a checkpoint that did not complete, or that were still read when the process ended; not
+    /// those that somebody reads. To be called before anything is written.
     ///
     /// # Errors
     /// When the backend cannot be read or is damaged.
@@ -72,6 +72,29 @@ impl Saved {
             if !named.contains(block) && !read.contains(block) {
                 self.backend.drop_files(block)?;
             }
+        }
+        self.drop_small_orphans(read)
+    }
+
+    /// The same of blocks that lie among others. Only what lies between those that are named is looked for: values are not read.
+    fn drop_small_orphans(&self, read: &BTreeSet<Vec<u8>>) -> Result<()> {
+        let named = self.lists.iter().flat_map(|(key, list)| {
+            list.iter().filter(|record| !record.is_file).map(|record| key.block(record.number))
+        });
+        let mut kept: BTreeSet<Vec<u8>> = named.collect();
+        kept.extend(read.iter().cloned());
+        // Behind the key of any block.
+        kept.insert(vec![u8::MAX; layout::BLOCK_KEY + 1]);
+        let (mut from, mut writes) = (Vec::new(), Vec::new());
+        for block in kept {
+            if self.backend.first(Space::State, &from, &block)?.is_some() {
+                writes.push(Write::DeleteRange(Space::State, from, block.clone()));
+            }
+            from = prefix_end(&block);
+        }
+        if let Err(error) = if writes.is_empty() { Ok(()) } else { self.backend.commit(&writes) } {
+            // As when the disk is full: they cost room only, and go at a later start.
+            tracing::warn!(%error, "blocks of state that nobody needs stay");
         }
         Ok(())
     }
@@ -206,5 +229,65 @@ impl Saved {
         all.sort_unstable();
         all.dedup();
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MemoryBackend, RocksBackend};
+    use super::*;
+
+    fn key(relation: u64, node: u16) -> TableKey {
+        TableKey { relation: RelationId(relation), fragment: 0, node, table: 0, task: 0 }
+    }
+
+    /// What a crash left of a relation that was dropped while it was read, and between the blocks of one that is there, goes; what is
+    /// named, and what somebody reads, stays.
+    #[test]
+    fn blocks_that_no_list_names_go() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let rocks = RocksBackend::open(&directory.path().join("state")).expect("a state");
+        let backends: [Arc<dyn StateBackend>; 2] =
+            [Arc::new(MemoryBackend::default()), Arc::new(rocks)];
+        for backend in backends {
+            let named = [(key(2, 0), 3), (key(2, 0), 7), (key(2, 1), 4), (key(9, 0), 5)];
+            let read = key(5, 0).block(2);
+            let mut kept: Vec<Vec<u8>> =
+                named.iter().map(|(key, number)| key.block(*number)).collect();
+            kept.push(read.clone());
+            kept.sort();
+            let orphans = [
+                (key(1, 0), 1),
+                (key(2, 0), 2),
+                (key(2, 0), 5),
+                (key(2, 0), 6),
+                (key(2, 2), 3),
+                (key(5, 0), 1),
+                (key(5, 0), 3),
+                (key(10, 0), 1),
+            ];
+            let orphans = orphans.iter().map(|(key, number)| key.block(*number));
+            let put = |key: Vec<u8>| Write::Put(Space::State, key, b"rows".to_vec());
+            let mut writes: Vec<Write> = kept.iter().cloned().chain(orphans).map(put).collect();
+            for key in [key(2, 0), key(2, 1), key(9, 0)] {
+                let of = named.iter().filter(|(of, _)| *of == key);
+                let block = |number| BlockRecord { number, rows: 1, ..BlockRecord::default() };
+                let list: Vec<BlockRecord> = of.map(|(_, number)| block(*number)).collect();
+                let list = layout::encode(&list).expect("encoded");
+                writes.push(Write::Put(Space::Meta, key.list(), list));
+            }
+            backend.commit(&writes).expect("committed");
+            for _ in 0..2 {
+                let saved = Saved::load(Arc::clone(&backend)).expect("loaded");
+                saved.drop_orphans(&BTreeSet::from([read.clone()])).expect("dropped");
+                let mut found = Vec::new();
+                let visit = &mut |key: &[u8], _: &[u8]| {
+                    found.push(key.to_vec());
+                    Ok(true)
+                };
+                backend.scan(Space::State, &[], visit).expect("scanned");
+                assert_eq!(found, kept);
+            }
+        }
     }
 }

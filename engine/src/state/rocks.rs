@@ -290,6 +290,18 @@ impl StateBackend for RocksBackend {
         Ok(())
     }
 
+    fn first(&self, space: Space, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut options = ReadOptions::default();
+        // Without it, the value of the next key behind them would be read.
+        options.set_iterate_upper_bound(to);
+        options.fill_cache(false);
+        let db = self.db()?;
+        let mode = IteratorMode::From(from, Direction::Forward);
+        let found = db.iterator_cf_opt(family(&db, space)?, options, mode).next().transpose();
+        let found = found.map_err(|error| self.error("reading from", &error))?;
+        Ok(found.map(|(key, _)| key.into_vec()))
+    }
+
     fn copy_to(&self, directory: &Path) -> Result<()> {
         let db = self.db()?;
         let copy =

@@ -17,6 +17,8 @@ use datafusion_expr::{
     ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use millstream_engine::key::one_nan;
+
 use super::aggregate::{AVG_SCALE, NUMERIC_PRECISION};
 
 /// What one of these functions computes.
@@ -28,6 +30,12 @@ pub(super) enum Arithmetic {
     IntSubtract,
     /// `a * b` over integers.
     IntMultiply,
+    /// `a + b` over floats.
+    FloatAdd,
+    /// `a - b` over floats.
+    FloatSubtract,
+    /// `a * b` over floats.
+    FloatMultiply,
     /// `a / b` over floats.
     FloatDivide,
     /// `a / b` over numerics.
@@ -38,18 +46,24 @@ pub(super) enum Arithmetic {
     RoundEven,
     /// A float as all that equal it: 0 for -0, one NaN for all.
     Canonical,
+    /// A float, with one NaN for all.
+    OneNan,
 }
 
 /// All of them.
-pub(super) const ALL: [Arithmetic; 8] = [
+pub(super) const ALL: [Arithmetic; 12] = [
     Arithmetic::IntAdd,
     Arithmetic::IntSubtract,
     Arithmetic::IntMultiply,
+    Arithmetic::FloatAdd,
+    Arithmetic::FloatSubtract,
+    Arithmetic::FloatMultiply,
     Arithmetic::FloatDivide,
     Arithmetic::NumericDivide,
     Arithmetic::Modulo,
     Arithmetic::RoundEven,
     Arithmetic::Canonical,
+    Arithmetic::OneNan,
 ];
 
 impl Arithmetic {
@@ -72,11 +86,15 @@ impl ScalarUDFImpl for ArithmeticFunction {
             Arithmetic::IntAdd => "int_add",
             Arithmetic::IntSubtract => "int_subtract",
             Arithmetic::IntMultiply => "int_multiply",
+            Arithmetic::FloatAdd => "float_add",
+            Arithmetic::FloatSubtract => "float_subtract",
+            Arithmetic::FloatMultiply => "float_multiply",
             Arithmetic::FloatDivide => "float_divide",
             Arithmetic::NumericDivide => "numeric_divide",
             Arithmetic::Modulo => "mod",
             Arithmetic::RoundEven => "round_even",
             Arithmetic::Canonical => "canonical_float",
+            Arithmetic::OneNan => "one_nan",
         }
     }
 
@@ -90,10 +108,12 @@ impl ScalarUDFImpl for ArithmeticFunction {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         match (self.function, arg_types) {
-            (Arithmetic::RoundEven | Arithmetic::Canonical, [DataType::Float32]) => {
-                Ok(vec![DataType::Float32])
+            (Arithmetic::RoundEven | Arithmetic::Canonical | Arithmetic::OneNan, [argument]) => {
+                match argument {
+                    DataType::Float32 => Ok(vec![DataType::Float32]),
+                    _ => Ok(vec![DataType::Float64]),
+                }
             }
-            (Arithmetic::RoundEven | Arithmetic::Canonical, [_]) => Ok(vec![DataType::Float64]),
             (Arithmetic::FloatDivide, [DataType::Float32, DataType::Float32]) => {
                 Ok(vec![DataType::Float32; 2])
             }
@@ -101,8 +121,8 @@ impl ScalarUDFImpl for ArithmeticFunction {
             (Arithmetic::NumericDivide, [left, right]) => Ok(vec![numeric(left), numeric(right)]),
             (function, [left, right]) => {
                 let operator = match function {
-                    Arithmetic::IntSubtract => Operator::Minus,
-                    Arithmetic::IntMultiply => Operator::Multiply,
+                    Arithmetic::IntSubtract | Arithmetic::FloatSubtract => Operator::Minus,
+                    Arithmetic::IntMultiply | Arithmetic::FloatMultiply => Operator::Multiply,
                     Arithmetic::Modulo => Operator::Modulo,
                     _ => Operator::Plus,
                 };
@@ -142,7 +162,8 @@ impl ScalarUDFImpl for ArithmeticFunction {
                 |value| if value.is_nan() { f32::NAN } else { value + 0.0 },
                 |value| if value.is_nan() { f64::NAN } else { value + 0.0 },
             )?,
-            _ => self.binary(&args.args[0], &args.args[1], output)?,
+            Arithmetic::OneNan => one_nan(&args.args[0].to_array(rows)?),
+            _ => one_nan(&self.binary(&args.args[0], &args.args[1], output)?),
         };
         if scalars {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?));
@@ -159,9 +180,9 @@ impl ArithmeticFunction {
         output: &DataType,
     ) -> Result<ArrayRef> {
         let kernel = match self.function {
-            Arithmetic::IntAdd => add,
-            Arithmetic::IntSubtract => sub,
-            Arithmetic::IntMultiply => mul,
+            Arithmetic::IntAdd | Arithmetic::FloatAdd => add,
+            Arithmetic::IntSubtract | Arithmetic::FloatSubtract => sub,
+            Arithmetic::IntMultiply | Arithmetic::FloatMultiply => mul,
             Arithmetic::Modulo => checked_rem,
             Arithmetic::FloatDivide | Arithmetic::NumericDivide => {
                 let arrays = ColumnarValue::values_to_arrays(&[left.clone(), right.clone()])?;
@@ -171,7 +192,7 @@ impl ArithmeticFunction {
                     _ => numeric_divide(&arrays[0], &arrays[1], output),
                 };
             }
-            Arithmetic::RoundEven | Arithmetic::Canonical => {
+            Arithmetic::RoundEven | Arithmetic::Canonical | Arithmetic::OneNan => {
                 return internal_err!("{} takes one argument", self.name());
             }
         };

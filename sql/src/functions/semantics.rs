@@ -1,7 +1,7 @@
 //! Where PostgreSQL's operators and casts differ from DataFusion's, puts our functions in their place.
 //!
 //! - integers: `+`, `-`, `*` fail on overflow instead of wrapping
-//! - floats: division by zero fails; `round` and casts to integers round half to even
+//! - floats: division by zero fails; `round` and casts to integers round half to even; whatever gives a NaN gives the same one
 //! - numerics: division keeps at least 16 digits after the point; casts to integers round half away from zero
 //! - text and `bytea` or arrays: casts read and write PostgreSQL's text forms
 //! - DISTINCT in an aggregate takes -0.0 for 0.0
@@ -50,6 +50,9 @@ impl PostgresSemantics {
                 )));
             }
         }
+        if to.is_floating() && argument.get_type(schema).is_ok_and(|from| is_text(&from)) {
+            return Some(call(Arithmetic::OneNan, vec![Expr::Cast(cast.clone())]));
+        }
         if !to.is_integer() {
             return None;
         }
@@ -80,7 +83,11 @@ impl FunctionRewrite for PostgresSemantics {
         let replacement = match &expr {
             Expr::BinaryExpr(binary) => operator(binary, schema),
             Expr::Cast(cast) => self.cast(cast, schema),
+            Expr::ScalarFunction(function) if gives_nan(function.func.name()) => {
+                only_nan(&expr, schema)
+            }
             Expr::ScalarFunction(function) if function.args.len() == 2 => places(function),
+            Expr::Negative(of) if !matches!(**of, Expr::Literal(..)) => only_nan(&expr, schema),
             Expr::AggregateFunction(function) if !self.streaming => distinct(function, schema),
             Expr::ScalarFunction(function) if function.args.len() == 1 => {
                 let is_round = function.func.name() == "round";
@@ -113,6 +120,33 @@ fn distinct(function: &AggregateFunction, schema: &DFSchema) -> Option<Expr> {
     let is_float = |changed, expr| canonical(expr) || changed;
     let changed = params.distinct && params.args.iter_mut().chain(sorts).fold(false, is_float);
     changed.then_some(Expr::AggregateFunction(function))
+}
+
+/// Functions whose result may be a NaN when no argument is one: of which sign is up to the machine.
+fn gives_nan(function: &str) -> bool {
+    matches!(
+        function,
+        "sqrt"
+            | "ln"
+            | "log"
+            | "log2"
+            | "log10"
+            | "power"
+            | "sin"
+            | "cos"
+            | "tan"
+            | "cot"
+            | "asin"
+            | "acos"
+            | "atanh"
+            | "acosh"
+    )
+}
+
+/// A float with one NaN for all.
+fn only_nan(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let is_float = expr.get_type(schema).is_ok_and(|of| of.is_floating());
+    is_float.then(|| call(Arithmetic::OneNan, vec![expr.clone()]))
 }
 
 /// `round(n, 2)`: its scale follows from the number, as long as that is a literal. Under a cast, which type coercion would put
@@ -213,6 +247,9 @@ fn operator(binary: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
         Plus if integers => Arithmetic::IntAdd,
         Minus if integers => Arithmetic::IntSubtract,
         Multiply if integers => Arithmetic::IntMultiply,
+        Plus if floats => Arithmetic::FloatAdd,
+        Minus if floats => Arithmetic::FloatSubtract,
+        Multiply if floats => Arithmetic::FloatMultiply,
         Divide if floats => Arithmetic::FloatDivide,
         Divide if decimals => Arithmetic::NumericDivide,
         Modulo if floats => Arithmetic::Modulo,

@@ -4,6 +4,7 @@ use arrow::datatypes::IntervalMonthDayNano;
 use bytes::{Buf, Bytes};
 use millstream_sql::SqlError;
 
+use super::scalar::{one_nan4, one_nan8};
 use super::{Builder, Values, numeric};
 use crate::pgwire::encode::{DAYS_TO_2000, MICROS_TO_2000};
 use crate::pgwire::error::error;
@@ -33,8 +34,12 @@ impl Builder {
                 Kind::Oid => i64::from(u32::from_be_bytes(fixed(bytes)?)),
                 _ => i64::from_be_bytes(fixed(bytes)?),
             }),
-            Values::Float32(values) => values.append_value(f32::from_be_bytes(fixed(bytes)?)),
-            Values::Float64(values) => values.append_value(f64::from_be_bytes(fixed(bytes)?)),
+            Values::Float32(values) => {
+                values.append_value(one_nan4(f32::from_be_bytes(fixed(bytes)?)))
+            }
+            Values::Float64(values) => {
+                values.append_value(one_nan8(f64::from_be_bytes(fixed(bytes)?)))
+            }
             Values::Decimal128(values, precision, scale) => {
                 let text = numeric_text(bytes)?;
                 values.append_value(numeric::parse_128(&text, *precision, *scale)?);

@@ -87,16 +87,26 @@ fn oid(text: &str) -> Result<u32, SqlError> {
         .map_err(|_| error("22003", format!("value \"{text}\" is out of range for type oid")))
 }
 
+/// All NaNs are one value: one with a sign would be sorted below all numbers.
+pub(super) fn one_nan8(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
+}
+
+/// See [`one_nan8`].
+pub(super) fn one_nan4(value: f32) -> f32 {
+    if value.is_nan() { f32::NAN } else { value }
+}
+
 fn float8(text: &str) -> Result<f64, SqlError> {
     let value: f64 = text.trim().parse().map_err(|_| invalid_text("double precision", text))?;
     check_range(text, value.is_infinite(), value == 0.0, "double precision")?;
-    Ok(value)
+    Ok(one_nan8(value))
 }
 
 fn float4(text: &str) -> Result<f32, SqlError> {
     let value: f32 = text.trim().parse().map_err(|_| invalid_text("real", text))?;
     check_range(text, value.is_infinite(), value == 0.0, "real")?;
-    Ok(value)
+    Ok(one_nan4(value))
 }
 
 /// Infinity and zero are only what they are if the text says so.
