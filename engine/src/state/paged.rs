@@ -26,10 +26,18 @@ const PAGE_ROWS: u64 = if cfg!(test) { 2 } else { 512 };
 const CUT_ROWS: u64 = 4 * PAGE_ROWS;
 /// More pages than this make no sense: 2 to the power of it.
 const BITS_MAX: u8 = 22;
+/// Nor do more buckets: a bit for each is held.
+const BUCKET_BITS_MAX: u8 = 26;
 
 /// How many bits of the place choose the page, for so many rows.
 pub(crate) fn page_bits(rows: u64) -> u8 {
     if rows < CUT_ROWS { 0 } else { ((rows / PAGE_ROWS).ilog2() as u8).min(BITS_MAX) }
+}
+
+/// How many bits of the place choose the bucket that is loaded at once, for so many rows: about one row's. With a whole page at once few
+/// keys would bring in everything.
+pub(crate) fn bucket_bits(rows: u64) -> u8 {
+    if rows < CUT_ROWS { 0 } else { (rows.ilog2() as u8 + 1).min(BUCKET_BITS_MAX) }
 }
 
 /// The part of all places that a page, or bucket, covers: from, and up to (inclusive).

@@ -18,7 +18,7 @@ use super::backend::StateBackend;
 use super::block;
 use super::layout::{BlockRecord, TableKey, damaged};
 use super::loader::Resident;
-use super::paged::{Places, Sorted, covered, page_bits, read_all, read_buckets};
+use super::paged::{Places, Sorted, bucket_bits, covered, read_all, read_buckets};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::plan::RelationId;
@@ -226,7 +226,11 @@ impl Stored {
         }
         let spread = resident.bits() - bits;
         let buckets = (part as u32) << spread..(part as u32 + 1) << spread;
+        let all = buckets.len();
         let cold: Vec<u32> = buckets.filter(|&bucket| !resident.holds(bucket)).collect();
+        if cold.len() == all {
+            return self.read(view, &[part as u32], bits);
+        }
         self.read(view, &cold, resident.bits())
     }
 
@@ -278,9 +282,9 @@ impl Stored {
         if rows.is_empty() { Ok(()) } else { give(rows) }
     }
 
-    /// How finely it should be loaded: about as many buckets as the largest block has pages.
+    /// How finely it should be loaded: see [`bucket_bits`].
     pub(crate) fn bucket_bits(&self) -> u8 {
-        page_bits(self.view().rows())
+        bucket_bits(self.view().rows())
     }
 }
 
