@@ -6,6 +6,7 @@ use arrow::array::{ArrayRef, Decimal128Array, Float32Array, Float64Array, Int64A
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use datafusion_common::{DataFusionError, Result};
+use millstream_engine::key::one_nan;
 
 use super::total::out_of_range;
 use super::{Kind, NUMERIC_PRECISION, total_type};
@@ -75,7 +76,7 @@ impl Finish {
     fn float(&self, totals: &[f64], counts: &[i64], nulls: Option<NullBuffer>) -> ArrayRef {
         #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
         let average = |(total, &count): (&f64, &i64)| total / count as f64;
-        match (self.kind, &self.output) {
+        let results: ArrayRef = match (self.kind, &self.output) {
             (Kind::Avg, _) => {
                 let values = totals.iter().zip(counts).map(average).collect::<Vec<_>>();
                 Arc::new(Float64Array::new(values.into(), nulls))
@@ -86,7 +87,9 @@ impl Finish {
                 Arc::new(Float32Array::new(values.into(), nulls))
             }
             _ => Arc::new(Float64Array::new(totals.to_vec().into(), nulls)),
-        }
+        };
+        // Infinity and -infinity add up to one of any sign.
+        one_nan(&results)
     }
 }
 
