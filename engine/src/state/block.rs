@@ -103,16 +103,17 @@ pub(crate) fn condense(
     whole: bool,
 ) -> Result<(Vec<ChangeBatch>, bool)> {
     let rows: usize = changes.iter().map(ChangeBatch::num_rows).sum();
-    let only_adds = || !changes.iter().any(|batch| takes_away(kind, batch, whole));
-    let is_sum = rows <= CONDENSE_ROWS_MAX || (*kind == StateKind::Bag && only_adds());
-    let mut parts = match kind {
-        StateKind::Bag if is_sum && only_adds() => changes,
-        _ if is_sum => vec![sum(kind, &changes, whole)?],
+    let takes_away = || changes.iter().any(|batch| takes_away(kind, batch, whole));
+    let (mut parts, whole) = if *kind == StateKind::Bag && !takes_away() {
+        (changes, whole)
+    } else if rows <= CONDENSE_ROWS_MAX {
+        (vec![sum(kind, &changes, whole)?], whole)
+    } else {
         // Merging will do it, when there is time.
-        _ => changes,
+        (changes, false)
     };
     parts.retain(|part| !part.is_empty());
-    Ok((parts, whole && is_sum))
+    Ok((parts, whole))
 }
 
 /// Adds up changes, given in order. `whole`: there are no older ones, so what takes away from nothing is dropped.

@@ -176,10 +176,7 @@ fn read_page(
 ) -> Result<Option<ChangeBatch>> {
     if record.pages == 0 {
         let mut parts = Vec::new();
-        read_all(backend, table, record, &mut |rows| {
-            parts.push(rows);
-            Ok(())
-        })?;
+        read_into(backend, table, record, &mut parts)?;
         let Some(first) = parts.first() else { return Ok(None) };
         return ChangeBatch::concat(&first.schema(), &parts).map(Some);
     }
@@ -209,6 +206,19 @@ pub(crate) fn read_all(
         })?;
     }
     if rows == record.rows { Ok(()) } else { Err(damaged("a block (its length)")) }
+}
+
+/// As [`read_all`], into a list.
+pub(crate) fn read_into(
+    backend: &dyn StateBackend,
+    table: &TableKey,
+    record: &BlockRecord,
+    found: &mut Vec<ChangeBatch>,
+) -> Result<()> {
+    read_all(backend, table, record, &mut |rows| {
+        found.push(rows);
+        Ok(())
+    })
 }
 
 /// Adds the rows of these buckets (in ascending order) of a block to `found`.

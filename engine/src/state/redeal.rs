@@ -10,7 +10,7 @@ use super::backend::{Lifetime, Space, StateBackend, Write};
 use super::block;
 use super::checkpoint::put::put_uncut;
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
-use super::paged::read_all;
+use super::paged::read_into;
 use super::{Placement, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
@@ -103,10 +103,7 @@ pub(crate) fn redeal(
         let mut changes = Vec::new();
         for (key, list) in lists.range(first..=last) {
             for old in list {
-                read_all(backend, key, old, &mut |rows| {
-                    changes.push(rows);
-                    Ok(())
-                })?;
+                read_into(backend, key, old, &mut changes)?;
             }
             writes.push(Write::Delete(Space::Meta, key.list()));
         }

@@ -10,7 +10,7 @@ use super::errors::StoredErrors;
 use super::layout::{
     self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord, damaged,
 };
-use super::paged::read_all;
+use super::paged::{read_all, read_into};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::plan::RelationId;
@@ -162,10 +162,7 @@ impl Saved {
         }
         let mut blocks = Vec::new();
         for record in list {
-            read_all(&*self.backend, key, record, &mut |rows| {
-                blocks.push(rows);
-                Ok(())
-            })?;
+            read_into(&*self.backend, key, record, &mut blocks)?;
         }
         let summed = block::sum(kind, &blocks, true)?;
         drop(blocks);

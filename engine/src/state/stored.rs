@@ -18,7 +18,7 @@ use super::backend::StateBackend;
 use super::block;
 use super::layout::{BlockRecord, TableKey, damaged};
 use super::loader::Resident;
-use super::paged::{Places, Sorted, bucket_bits, covered, read_all, read_buckets};
+use super::paged::{Places, Sorted, bucket_bits, covered, read_all, read_buckets, read_into};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::plan::RelationId;
@@ -271,10 +271,7 @@ impl Stored {
         } else {
             let mut all = Vec::new();
             for block in &view.blocks {
-                read_all(&*self.backend, &self.key, &block.record, &mut |rows| {
-                    all.push(rows);
-                    Ok(())
-                })?;
+                read_into(&*self.backend, &self.key, &block.record, &mut all)?;
             }
             all.extend(view.pending.iter().map(|pending| pending.changes.clone()));
             self.sum(&all)?
@@ -504,15 +501,15 @@ impl<'a> Merging<'a> {
         for record in list {
             let mut parts = Vec::new();
             if record.pages == 0 {
-                read_all(backend, &stored.key, record, &mut |rows| {
-                    parts.push(rows);
-                    Ok(())
-                })?;
+                read_into(backend, &stored.key, record, &mut parts)?;
             }
-            let rows = (!parts.is_empty()).then(|| ChangeBatch::concat(&stored.schema, &parts));
-            let sorted = rows.transpose()?;
-            let sorted = sorted.map(|rows| Sorted::new(&places.of(rows.rows())?, &rows));
-            blocks.push((*record, sorted.transpose()?));
+            let sorted = if parts.is_empty() {
+                None
+            } else {
+                let rows = ChangeBatch::concat(&stored.schema, &parts)?;
+                Some(Sorted::new(&places.of(rows.rows())?, &rows)?)
+            };
+            blocks.push((*record, sorted));
         }
         let rows: u64 = list.iter().map(|record| record.rows).sum();
         let step = ((rows / SCAN_ROWS).max(1).ilog2() as u8).min(bits);

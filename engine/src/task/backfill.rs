@@ -4,6 +4,10 @@
 //! bounded buffer and are given after the contents (before, a delete could precede its insert). When the buffer is full,
 //! the live channel is not read: back-pressure, never unbounded memory.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::lane::{PAUSE, Polled};
 use crate::change_batch::ChangeBatch;
 use crate::database::events::Events;
@@ -13,9 +17,6 @@ use crate::exchange::channel::{Received, Receiver};
 use crate::message::{Message, Start};
 use crate::source::{Runner, Source, Turn};
 use crate::store::Snapshot;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows of live changes that wait for the contents to be read.
 const BUFFER_ROWS_MAX: usize = 4_000_000;

@@ -48,7 +48,8 @@ impl Backlog {
 /// A queue and the task to wake.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    queue: Mutex<VecDeque<Mail>>,
+    /// Each with its bytes, which are not counted twice: it takes a pass over the text.
+    queue: Mutex<VecDeque<(Mail, usize)>>,
     waker: Waker,
     backlog: Arc<Backlog>,
 }
@@ -59,14 +60,15 @@ impl Mailbox {
     }
 
     pub(crate) fn post(&self, mail: Mail) {
-        self.backlog.0.fetch_add(mail.bytes(), Ordering::Relaxed);
-        self.queue.lock().push_back(mail);
+        let bytes = mail.bytes();
+        self.backlog.0.fetch_add(bytes, Ordering::Relaxed);
+        self.queue.lock().push_back((mail, bytes));
         self.waker.wake();
     }
 
     pub(crate) fn take(&self) -> Option<Mail> {
-        let mail = self.queue.lock().pop_front()?;
-        self.backlog.0.fetch_sub(mail.bytes(), Ordering::Relaxed);
+        let (mail, bytes) = self.queue.lock().pop_front()?;
+        self.backlog.0.fetch_sub(bytes, Ordering::Relaxed);
         Some(mail)
     }
 }

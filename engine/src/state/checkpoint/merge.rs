@@ -8,7 +8,7 @@ use fail::fail_point;
 use super::super::backend::{Lifetime, Space, Write};
 use super::super::block;
 use super::super::layout::{self, BlockRecord, CheckpointRecord, TableKey};
-use super::super::paged::{self, page_bits};
+use super::super::paged::{page_bits, read_into};
 use super::super::stored::{Merging, Stored};
 use super::CheckpointWriter;
 use crate::error::Result;
@@ -90,10 +90,7 @@ impl CheckpointWriter {
         } else {
             let mut changes = Vec::new();
             for old in &list[from..] {
-                paged::read_all(&*self.backend, &key, old, &mut |rows| {
-                    changes.push(rows);
-                    Ok(())
-                })?;
+                read_into(&*self.backend, &key, old, &mut changes)?;
             }
             let summed = block::sum(&kind, &changes, from == 0)?;
             drop(changes);

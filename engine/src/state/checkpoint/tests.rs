@@ -14,15 +14,7 @@ use super::*;
 use crate::sink::Guarantee;
 
 fn block(rows: u64, takes_away: bool) -> BlockRecord {
-    BlockRecord {
-        number: 0,
-        rows,
-        bytes: rows * 8,
-        takes_away,
-        pages: 0,
-        pieces: 0,
-        is_file: false,
-    }
+    BlockRecord { rows, bytes: rows * 8, takes_away, ..BlockRecord::default() }
 }
 
 #[test]
