@@ -11,7 +11,9 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
 };
 use arrow::buffer::ScalarBuffer;
-use arrow::compute::{concat_batches, filter, filter_record_batch, take, take_record_batch};
+use arrow::compute::{
+    concat_batches, filter, filter_record_batch, interleave_record_batch, take, take_record_batch,
+};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashTable;
@@ -156,6 +158,15 @@ impl ChangeBatch {
                 .collect::<ScalarBuffer<i64>>()
         });
         Ok(Self { rows, weights })
+    }
+
+    /// Rows of several batches of one schema, each by its batch and its place in it.
+    pub(crate) fn interleave(batches: &[Self], picks: &[(usize, usize)]) -> Result<Self> {
+        let rows: Vec<&RecordBatch> = batches.iter().map(|batch| &batch.rows).collect();
+        let rows = interleave_record_batch(&rows, picks)?;
+        let is_weighted = batches.iter().any(|batch| batch.weights.is_some());
+        let weight = |&(batch, row): &(usize, usize)| batches[batch].weight(row);
+        Ok(Self { rows, weights: is_weighted.then(|| picks.iter().map(weight).collect()) })
     }
 
     /// All weights negated: an insert becomes a delete.

@@ -34,10 +34,12 @@ pub(crate) mod layout;
 pub(crate) mod loader;
 pub(crate) mod log;
 mod memory;
+mod occupied;
 pub(crate) mod paged;
 pub(crate) mod redeal;
 pub(crate) mod restore;
 mod rocks;
+pub(crate) mod sorted;
 pub(crate) mod stored;
 
 pub use backend::{Lifetime, Next, Space, StateBackend, Visit, Write};

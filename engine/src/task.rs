@@ -349,16 +349,19 @@ impl Task {
                 nodes.push(NodeDelta { node, tables: Arc::clone(tables), delta });
             }
         }
+        let contents = self.terminal.hand_over(barrier.epoch, &self.metrics.ends);
+        let bytes = TaskDelta::bytes_of(&nodes, &contents);
         let delta = TaskDelta {
             relation: self.job,
             fragment: durable.fragment,
             task: durable.task,
             epoch: barrier.epoch,
             nodes,
-            contents: self.terminal.hand_over(barrier.epoch, &self.metrics.ends),
+            contents,
             record: self.record(),
             align_us: u64::try_from(waited.as_micros()).unwrap_or(u64::MAX),
             errors: self.context.errors.hand_over(),
+            held: self.events.budget().hand_over(bytes),
         };
         self.events.send(Event::Delta { epoch: barrier.epoch, delta: Box::new(delta) });
         Ok(())

@@ -91,6 +91,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new(budget: Arc<Budget>) -> (Arc<Self>, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel();
+        let backlog = Backlog::new(budget.limit());
         let events = Self {
             sender,
             dirty: AtomicBool::new(false),
@@ -99,7 +100,7 @@ impl Events {
             recovering: AtomicBool::new(false),
             checkpoint_failure: Mutex::default(),
             budget,
-            backlog: Arc::default(),
+            backlog,
         };
         (Arc::new(events), receiver)
     }

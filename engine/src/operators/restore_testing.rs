@@ -18,7 +18,8 @@ use crate::message::{Barrier, BarrierKind};
 use crate::operator::{Context, Emitted, Operator, Output, Replay, StateSize};
 use crate::operators::row_store::testing::{Bag, TestRow, add, admissible, batch};
 use crate::state::loader::Resident;
-use crate::state::paged::{Places, Sorted};
+use crate::state::paged::Places;
+use crate::state::sorted::Sorted;
 use crate::state::{Delta, Placement, StateKind, StateTable};
 use crate::time::{Epoch, Watermark};
 
@@ -187,7 +188,7 @@ impl Task {
         let mut parts = Vec::new();
         for (number, places) in tables.iter().enumerate() {
             let rows = self.contents[number].rows(&self.tables[number]);
-            let sorted = Sorted::new(&places.of(rows.rows()).unwrap(), &rows).unwrap();
+            let sorted = Sorted::new(places, vec![rows.clone()]).unwrap();
             let part = sorted.select(&missing, resident.bits()).unwrap();
             if !part.is_empty() {
                 parts.push((number, part));

@@ -20,6 +20,7 @@ use super::block;
 use super::errors::{ErrorChange, StoredErrors};
 use super::history::{History, OperatorState};
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
+use super::loader::HandedOver;
 use super::log::Log;
 use super::redeal::{Dealt, redeal};
 use super::restore::Saved;
@@ -62,6 +63,17 @@ pub(crate) struct TaskDelta {
     pub(crate) align_us: u64,
     /// Rows that could not be computed.
     pub(crate) errors: Vec<RowError>,
+    /// The memory that all this takes.
+    #[expect(dead_code, reason = "it is given back when this is dropped")]
+    pub(crate) held: HandedOver,
+}
+
+impl TaskDelta {
+    /// Bytes of these changes.
+    pub(crate) fn bytes_of(nodes: &[NodeDelta], contents: &[ChangeBatch]) -> usize {
+        let nodes = nodes.iter().flat_map(|node| node.delta.changes()).map(|(_, changes)| changes);
+        nodes.chain(contents).map(ChangeBatch::bytes).sum()
+    }
 }
 
 /// Prepared output of a sink.

@@ -24,6 +24,8 @@ use crate::time::Epoch;
 pub(crate) struct Budget {
     limit: usize,
     used: AtomicUsize,
+    /// Bytes of changes that have been handed over for a checkpoint and are not written yet.
+    handed_over: AtomicUsize,
     holders: AtomicUsize,
     /// A checkpoint has been asked for, so that something can be let go of.
     asked: AtomicBool,
@@ -39,7 +41,25 @@ impl Budget {
     pub(crate) fn new(limit: usize) -> Arc<Self> {
         let zero = || AtomicUsize::new(0);
         let asked = AtomicBool::new(false);
-        Arc::new(Self { limit, used: zero(), holders: zero(), asked, futile: zero() })
+        Arc::new(Self {
+            limit,
+            used: zero(),
+            handed_over: zero(),
+            holders: zero(),
+            asked,
+            futile: zero(),
+        })
+    }
+
+    /// In bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// So many bytes of changes are handed over, until what is given here is dropped.
+    pub(crate) fn hand_over(self: &Arc<Self>, bytes: usize) -> HandedOver {
+        self.handed_over.fetch_add(bytes, Ordering::Relaxed);
+        HandedOver { budget: Arc::clone(self), bytes }
     }
 
     /// Whether memory will soon be short.
@@ -51,15 +71,16 @@ impl Budget {
         self.used.load(Ordering::Relaxed) > self.limit
     }
 
-    /// Whether no data should come in before something has been let go of. That takes a checkpoint or two, for which one should
-    /// [`Self::ask`]; it ends in any case when some of them have won nothing.
+    /// Whether no data should come in before something has been let go of, or written. The former takes a checkpoint or two, for
+    /// which one should [`Self::ask`]; it ends in any case when some of them have won nothing.
     pub(crate) fn is_short(&self) -> bool {
-        self.is_exceeded() && self.futile.load(Ordering::Relaxed) < FUTILE_MAX
+        let is_held = self.is_exceeded() && self.futile.load(Ordering::Relaxed) < FUTILE_MAX;
+        is_held || self.handed_over.load(Ordering::Relaxed) > self.limit / 2
     }
 
-    /// True when a checkpoint should be begun: once, until one has ended.
+    /// True when a checkpoint should be begun, for too much is held: once, until one has ended.
     pub(crate) fn ask(&self) -> bool {
-        !self.asked.swap(true, Ordering::Relaxed)
+        self.is_exceeded() && !self.asked.swap(true, Ordering::Relaxed)
     }
 
     /// What was asked for is over.
@@ -72,6 +93,19 @@ impl Budget {
         self.answered();
         let futile = if self.is_exceeded() { self.futile.load(Ordering::Relaxed) + 1 } else { 0 };
         self.futile.store(futile, Ordering::Relaxed);
+    }
+}
+
+/// Changes that have been handed over and are not written.
+#[derive(Debug)]
+pub(crate) struct HandedOver {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Drop for HandedOver {
+    fn drop(&mut self) {
+        self.budget.handed_over.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -249,7 +283,7 @@ impl Loader {
         let mut parts = Vec::new();
         let mut rows = 0;
         for (number, stored) in self.tables.iter().enumerate() {
-            let part = stored.read(&stored.view(), &missing, resident.bits())?;
+            let part = stored.load(&missing, resident.bits())?;
             rows += part.num_rows();
             if !part.is_empty() {
                 parts.push((number, part));
@@ -294,5 +328,18 @@ mod tests {
         let mut share = Share::new(&budget);
         share.holds(101);
         assert!(budget.is_short(), "another time it may");
+    }
+
+    /// What waits to be written takes memory, too; no further checkpoint would help.
+    #[test]
+    fn memory_is_short_while_much_waits_to_be_written() {
+        let budget = Budget::new(100);
+        let first = budget.hand_over(50);
+        assert!(!budget.is_short());
+        let second = budget.hand_over(1);
+        assert!(budget.is_short() && !budget.ask());
+        drop(first);
+        assert!(!budget.is_short());
+        drop(second);
     }
 }

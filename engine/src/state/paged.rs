@@ -9,13 +9,14 @@
 //! Every block can be read so: one that is not cut (0 bits) is one page in the order in which its rows came. Hashes are uniform, so
 //! pages are of about one size, but for keys of very many rows. The key group lies in other bits of the hash: see `key.rs`.
 
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 
 use super::backend::{Space, StateBackend};
 use super::block;
 use super::layout::{BlockRecord, TableKey, damaged};
+use super::sorted::Sorted;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::key::KeyEncoder;
@@ -26,8 +27,8 @@ const PAGE_ROWS: u64 = if cfg!(test) { 2 } else { 512 };
 const CUT_ROWS: u64 = 4 * PAGE_ROWS;
 /// More pages than this make no sense: 2 to the power of it.
 const BITS_MAX: u8 = 22;
-/// Nor do more buckets: a bit for each is held.
-const BUCKET_BITS_MAX: u8 = 26;
+/// Nor do more buckets: two bits for each are held.
+const BUCKET_BITS_MAX: u8 = 27;
 
 /// How many bits of the place choose the page, for so many rows.
 pub(crate) fn page_bits(rows: u64) -> u8 {
@@ -35,9 +36,9 @@ pub(crate) fn page_bits(rows: u64) -> u8 {
 }
 
 /// How many bits of the place choose the bucket that is loaded at once, for so many rows: about one row's. With a whole page at once few
-/// keys would bring in everything.
+/// keys would bring in everything; most of them are empty, so that new keys need not be looked for (see `occupied.rs`).
 pub(crate) fn bucket_bits(rows: u64) -> u8 {
-    if rows < CUT_ROWS { 0 } else { (rows.ilog2() as u8 + 1).min(BUCKET_BITS_MAX) }
+    if rows < CUT_ROWS { 0 } else { (rows.ilog2() as u8 + 3).min(BUCKET_BITS_MAX) }
 }
 
 /// The part of all places that a page, or bucket, covers: from, and up to (inclusive).
@@ -91,55 +92,6 @@ impl Places {
         });
         let keys = self.encoder.encode(&typed.collect::<Result<Vec<_>>>()?)?;
         Ok(keys.hashes().iter().map(|&hash| hash as u32).collect())
-    }
-}
-
-/// Rows in the order of their places.
-#[derive(Debug)]
-pub(crate) struct Sorted {
-    pub(crate) places: Vec<u32>,
-    pub(crate) rows: ChangeBatch,
-}
-
-impl Sorted {
-    /// Rows of equal places stay in their order.
-    pub(crate) fn new(places: &[u32], rows: &ChangeBatch) -> Result<Self> {
-        if places.is_sorted() {
-            return Ok(Self { places: places.to_vec(), rows: rows.clone() });
-        }
-        let mut order: Vec<u64> =
-            places.iter().zip(0_u64..).map(|(&place, row)| u64::from(place) << 32 | row).collect();
-        order.sort_unstable();
-        let places = order.iter().map(|&at| (at >> 32) as u32).collect();
-        let order: UInt32Array = order.iter().map(|&at| at as u32).collect::<Vec<_>>().into();
-        Ok(Self { places, rows: rows.take(&order)? })
-    }
-
-    /// Rows whose places are from here up to there (inclusive).
-    pub(crate) fn range(&self, (from, to): (u32, u32)) -> std::ops::Range<usize> {
-        let start = self.places.partition_point(|&place| place < from);
-        let length = self.places[start..].partition_point(|&place| place <= to);
-        start..start + length
-    }
-
-    /// The rows of these buckets, given in ascending order.
-    pub(crate) fn select(&self, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
-        let mut found = Vec::new();
-        let mut start = 0;
-        for &bucket in buckets {
-            let (from, to) = covered(bucket, bits);
-            let rest = &self.places[start..];
-            start += rest.partition_point(|&place| place < from);
-            let end = start + self.places[start..].partition_point(|&place| place <= to);
-            found.extend(start as u32..end as u32);
-            start = end;
-        }
-        match (found.first(), found.last()) {
-            (Some(&first), Some(&last)) if (last - first) as usize + 1 == found.len() => {
-                Ok(self.rows.slice(first as usize, found.len()))
-            }
-            _ => self.rows.take(&UInt32Array::from(found)),
-        }
     }
 }
 
@@ -221,13 +173,15 @@ pub(crate) fn read_into(
     })
 }
 
-/// Adds the rows of these buckets (in ascending order) of a block to `found`.
+/// Adds the rows of these buckets (in ascending order) of a block to `found`. Where pages are larger than buckets, `see` gets the places
+/// of all rows of those that are read.
 pub(crate) fn read_buckets(
     backend: &dyn StateBackend,
     table: &TableKey,
     record: &BlockRecord,
     places: &Places,
     (buckets, bits): (&[u32], u8),
+    see: &mut dyn FnMut(&[u32]),
     found: &mut Vec<ChangeBatch>,
 ) -> Result<()> {
     let mut at = 0;
@@ -255,7 +209,8 @@ pub(crate) fn read_buckets(
             at + buckets[at..].partition_point(|&b| b >> spread == page)
         };
         if let Some(rows) = read(page)? {
-            let sorted = Sorted::new(&places.of(rows.rows())?, &rows)?;
+            let sorted = Sorted::new(places, vec![rows])?;
+            see(sorted.places());
             let rows = sorted.select(&buckets[at..behind], bits)?;
             if !rows.is_empty() {
                 found.push(rows);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use arrow::array::UInt32Array;
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
@@ -18,7 +19,9 @@ use super::backend::StateBackend;
 use super::block;
 use super::layout::{BlockRecord, TableKey, damaged};
 use super::loader::Resident;
-use super::paged::{Places, Sorted, bucket_bits, covered, read_all, read_buckets, read_into};
+use super::occupied::Occupied;
+use super::paged::{Places, bucket_bits, covered, number_of, read_all, read_buckets, read_into};
+use super::sorted::Sorted;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::plan::RelationId;
@@ -77,6 +80,8 @@ pub(crate) struct Stored {
     is_read: AtomicBool,
     /// Everything that was handed over up to this epoch is durable.
     durable: AtomicU64,
+    /// Where it has rows, as far as that has been seen.
+    occupied: Mutex<Option<Occupied>>,
 }
 
 impl Stored {
@@ -143,11 +148,11 @@ impl Stored {
         if let Some(sorted) = pending.sorted.get() {
             return Ok(Arc::clone(sorted));
         }
-        let places = match &self.places {
-            Some(places) => places.of(pending.changes.rows())?,
-            None => vec![0; pending.changes.num_rows()],
+        let sorted = match &self.places {
+            Some(places) => Sorted::new(places, vec![pending.changes.clone()])?,
+            None => Sorted::at_one_place(pending.changes.clone())?,
         };
-        let sorted = Arc::new(Sorted::new(&places, &pending.changes)?);
+        let sorted = Arc::new(sorted);
         Ok(Arc::clone(pending.sorted.get_or_init(|| sorted)))
     }
 
@@ -156,11 +161,22 @@ impl Stored {
     /// # Errors
     /// When the store cannot be read, or is damaged.
     pub(crate) fn read(&self, view: &View, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
+        self.read_seeing(view, buckets, bits, &mut |_| ())
+    }
+
+    /// As [`Self::read`]; shows the places of all rows of the pages that it reads.
+    fn read_seeing(
+        &self,
+        view: &View,
+        buckets: &[u32],
+        bits: u8,
+        see: &mut dyn FnMut(&[u32]),
+    ) -> Result<ChangeBatch> {
         let mut found = Vec::new();
         let places = self.places.as_ref().ok_or_else(|| damaged("a table without keys"))?;
         for block in &view.blocks {
             let (backend, wanted) = (&*self.backend, (buckets, bits));
-            read_buckets(backend, &self.key, &block.record, places, wanted, &mut found)?;
+            read_buckets(backend, &self.key, &block.record, places, wanted, see, &mut found)?;
         }
         for pending in &view.pending {
             let rows = self.sorted(pending)?.select(buckets, bits)?;
@@ -169,6 +185,43 @@ impl Stored {
             }
         }
         self.sum(&found)
+    }
+
+    /// The contents of these buckets, given in ascending order, for one who holds them from now on, and is the only one to
+    /// change them. Those that are known to be empty are not read.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn load(&self, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
+        let mut occupied = self.occupied.lock();
+        let occupied = match &mut *occupied {
+            Some(occupied) if occupied.bits() == bits => occupied,
+            other => other.insert(Occupied::new(bits)),
+        };
+        let wanted = buckets.iter().copied().filter(|&bucket| occupied.may_have(bucket));
+        let wanted: Vec<u32> = wanted.collect();
+        let view = self.view();
+        let rows = if wanted.is_empty() {
+            ChangeBatch::empty(Arc::clone(&self.schema))
+        } else {
+            self.read_seeing(&view, &wanted, bits, &mut |places| occupied.add_places(places))?
+        };
+        // What has been seen of all blocks: the pages of that which is cut finest.
+        let page_bits = view.blocks.iter().map(|block| block.record.pages).max().unwrap_or(0);
+        if occupied.ranges(page_bits).is_some() {
+            let mut pages: Vec<u32> =
+                wanted.iter().map(|&bucket| bucket >> (bits - page_bits)).collect();
+            pages.dedup();
+            for page in pages {
+                for pending in &view.pending {
+                    let sorted = self.sorted(pending)?;
+                    occupied.add_page(&sorted, page, page_bits);
+                }
+                occupied.learn(page, page_bits);
+            }
+        }
+        buckets.iter().for_each(|&bucket| occupied.add(bucket));
+        Ok(rows)
     }
 
     /// Adds everything up; nothing may be left that takes away.
@@ -216,22 +269,20 @@ impl Stored {
         part: usize,
         resident: &Resident,
     ) -> Result<ChangeBatch> {
-        let bits = self.scan_bits(view).min(resident.bits());
-        let whole = if resident.is_none() { self.scan_bits(view) } else { bits };
-        if part >= 1 << whole {
-            return Ok(ChangeBatch::empty(Arc::clone(&self.schema)));
-        }
-        if resident.is_none() {
-            return self.read(view, &[part as u32], whole);
-        }
-        let spread = resident.bits() - bits;
-        let buckets = (part as u32) << spread..(part as u32 + 1) << spread;
-        let all = buckets.len();
-        let cold: Vec<u32> = buckets.filter(|&bucket| !resident.holds(bucket)).collect();
-        if cold.len() == all {
-            return self.read(view, &[part as u32], bits);
-        }
-        self.read(view, &cold, resident.bits())
+        let bits = self.scan_bits(view);
+        let rows = self.read(view, &[part as u32], bits)?;
+        let Some(places) = self.places.as_ref().filter(|_| !resident.is_none()) else {
+            return Ok(rows);
+        };
+        let places = places.of(rows.rows())?;
+        let is_cold = |place| !resident.holds(number_of(place, resident.bits()));
+        let cold: Vec<u32> = places
+            .iter()
+            .zip(0..)
+            .filter(|(place, _)| is_cold(**place))
+            .map(|(_, row)| row)
+            .collect();
+        if cold.len() == places.len() { Ok(rows) } else { rows.take(&UInt32Array::from(cold)) }
     }
 
     /// The contents of one part.
@@ -366,6 +417,7 @@ impl Tables {
             view: Mutex::new(Arc::new(View { blocks, pending: Vec::new() })),
             is_read: AtomicBool::new(false),
             durable: AtomicU64::new(0),
+            occupied: Mutex::default(),
         });
         inner.tables.insert(key, Arc::clone(&stored));
         stored
@@ -503,12 +555,7 @@ impl<'a> Merging<'a> {
             if record.pages == 0 {
                 read_into(backend, &stored.key, record, &mut parts)?;
             }
-            let sorted = if parts.is_empty() {
-                None
-            } else {
-                let rows = ChangeBatch::concat(&stored.schema, &parts)?;
-                Some(Sorted::new(&places.of(rows.rows())?, &rows)?)
-            };
+            let sorted = if parts.is_empty() { None } else { Some(Sorted::new(places, parts)?) };
             blocks.push((*record, sorted));
         }
         let rows: u64 = list.iter().map(|record| record.rows).sum();
@@ -529,12 +576,13 @@ impl<'a> Merging<'a> {
                 if let Some(sorted) = held {
                     let range = sorted.range(covered(bucket, self.step));
                     if !range.is_empty() {
-                        found.push(sorted.rows.slice(range.start, range.len()));
+                        found.push(sorted.rows(range)?);
                     }
                 } else {
                     let wanted = (&[bucket][..], self.step);
                     let key = &self.stored.key;
-                    read_buckets(self.backend, key, record, self.places, wanted, &mut found)?;
+                    let (backend, places) = (self.backend, self.places);
+                    read_buckets(backend, key, record, places, wanted, &mut |_| (), &mut found)?;
                 }
             }
             if found.is_empty() {
@@ -542,7 +590,7 @@ impl<'a> Merging<'a> {
             }
             let summed = block::sum(&self.stored.kind, &found, self.whole)?;
             if !summed.is_empty() {
-                return Sorted::new(&self.places.of(summed.rows())?, &summed).map(Some);
+                return Sorted::new(self.places, vec![summed]).map(Some);
             }
         }
         Ok(None)

@@ -73,7 +73,7 @@ impl Cold {
         if missing.is_empty() {
             return Ok(None);
         }
-        let rows = self.stored.read(&self.stored.view(), &missing, resident.bits())?;
+        let rows = self.stored.load(&missing, resident.bits())?;
         Arc::make_mut(resident).enter(&missing);
         Ok(Some(rows))
     }

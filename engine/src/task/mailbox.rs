@@ -31,17 +31,31 @@ impl Mail {
     }
 }
 
-/// Bytes of committed changes that may wait for the tasks of their tables.
+/// Bytes of committed changes that may wait for the tasks of their tables, at most.
 const BACKLOG_MAX: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
+/// That is this part of the memory for state: a row of state takes many times the bytes of one that comes in, and a barrier cannot
+/// overtake what waits.
+const BACKLOG_PART: usize = 32;
+/// However little memory there is, some rows may wait.
+const BACKLOG_MIN: usize = 1 << 20;
 
 /// What waits in all mailboxes of a database.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog(AtomicUsize);
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    max: usize,
+    bytes: AtomicUsize,
+}
 
 impl Backlog {
+    /// Where state may take so many bytes.
+    pub(crate) fn new(state_memory: usize) -> Arc<Self> {
+        let max = (state_memory / BACKLOG_PART).max(BACKLOG_MIN).min(BACKLOG_MAX);
+        Arc::new(Self { max, bytes: AtomicUsize::new(0) })
+    }
+
     /// Whether no more should be committed for now.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > BACKLOG_MAX
+        self.bytes.load(Ordering::Relaxed) > self.max
     }
 }
 
@@ -61,14 +75,14 @@ impl Mailbox {
 
     pub(crate) fn post(&self, mail: Mail) {
         let bytes = mail.bytes();
-        self.backlog.0.fetch_add(bytes, Ordering::Relaxed);
+        self.backlog.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.queue.lock().push_back((mail, bytes));
         self.waker.wake();
     }
 
     pub(crate) fn take(&self) -> Option<Mail> {
         let (mail, bytes) = self.queue.lock().pop_front()?;
-        self.backlog.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
         Some(mail)
     }
 }

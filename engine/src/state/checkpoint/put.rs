@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 
 use super::super::backend::{Lifetime, Space, StateBackend, Write};
 use super::super::layout::{BlockRecord, TableKey};
-use super::super::paged::{Sorted, covered, number_of, page_bits, page_key};
+use super::super::paged::{covered, number_of, page_bits, page_key};
+use super::super::sorted::Sorted;
 use super::super::stored::Stored;
 use super::super::{StateKind, block};
 use super::CheckpointWriter;
@@ -35,10 +36,8 @@ impl CheckpointWriter {
         let is_read = stored.as_deref().is_some_and(Stored::is_read);
         let bits = page_bits(parts.iter().map(|part| part.num_rows() as u64).sum());
         let lifetime = if places.is_some() { Lifetime::Short } else { Lifetime::Long };
-        if let (Some(places), Some(first), true) = (places, parts.first(), is_read && bits > 0) {
-            let all = ChangeBatch::concat(&first.schema(), &parts)?;
-            let mut sorted = Some(Sorted::new(&places.of(all.rows())?, &all)?);
-            drop((parts, all));
+        if let Some(places) = places.filter(|_| is_read && bits > 0) {
+            let mut sorted = Some(Sorted::new(places, parts)?);
             return self.put_pages(key, kind, bits, (whole, lifetime), &mut || Ok(sorted.take()));
         }
         let number = self.next_block;
@@ -63,17 +62,17 @@ impl CheckpointWriter {
         let bytes = self.backend.write_file(lifetime, &mut || {
             loop {
                 if let Some((sorted, at)) = &mut held
-                    && let Some(&place) = sorted.places.get(*at)
+                    && let Some(&place) = sorted.places().get(*at)
                 {
                     let page = number_of(place, bits);
                     let range = sorted.range(covered(page, bits));
-                    let batch = sorted.rows.slice(range.start, range.len());
+                    let batch = sorted.rows(range.clone())?;
                     *at = range.end;
                     return Ok(Some((page_key(key, number, page), block::encode(&batch)?)));
                 }
                 let Some(sorted) = next()? else { return Ok(None) };
-                rows += sorted.rows.num_rows() as u64;
-                takes_away |= block::takes_away(kind, &sorted.rows, whole);
+                rows += sorted.places().len() as u64;
+                takes_away |= sorted.takes_away(kind, whole);
                 held = Some((sorted, 0));
             }
         })?;

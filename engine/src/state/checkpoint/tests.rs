@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::layout::{BlockRecord, TableKey, TaskRecord};
+use super::super::loader::Budget;
 use super::super::log::Log;
 use super::super::redeal::{Deal, Dealt};
 use super::super::restore::Saved;
@@ -82,6 +83,7 @@ impl Fixture {
             record,
             align_us: 0,
             errors,
+            held: Budget::new(0).hand_over(0),
         }];
         let job = JobRecord { fingerprint: 1, tasks: vec![1] };
         Request {

@@ -63,3 +63,39 @@ fn blocks_that_are_read_outlive_a_restart_and_their_relation() {
     assert!(!tables.is_read(RelationId(1)));
     assert_eq!(retired(&tables), [4]);
 }
+
+/// A key that has never been there is not looked for on disk, once a page has been seen; one that is there is, be it on its way to
+/// the disk or loaded and let go of.
+#[test]
+fn new_keys_are_not_looked_for() {
+    let keys = |keys: std::ops::Range<i64>| {
+        let rows: String = keys.map(|key| format!("+1 | {key}\n")).collect();
+        ChangeBatch::from_pretty(&format!("| k: i64\n{rows}")).expect("rows")
+    };
+    let (rows, backend) = (keys(0..16), Arc::new(MemoryBackend::default()));
+    let key = TableKey::contents(RelationId(1));
+    let value = block::encode(&rows).expect("bytes");
+    backend.commit(&[Write::Put(Space::State, key.block(1), value)]).expect("written");
+    let list = [BlockRecord { number: 1, rows: 16, ..BlockRecord::default() }];
+    let tables = Tables::new(Arc::clone(&backend) as _);
+    let types = [arrow::datatypes::DataType::Int64];
+    let places = || Places::new(&[0], &types).expect("places");
+    let stored = tables.add(key, StateKind::Bag, rows.schema(), Some(places()), &list);
+    let bits = stored.bucket_bits();
+    let bucket = |key: i64| -> Vec<u32> {
+        let places = places().of(keys(key..key + 1).rows()).expect("places");
+        places.iter().map(|&place| place >> (32 - u32::from(bits))).collect()
+    };
+    let load = |key: i64| stored.load(&bucket(key), bits).map(|rows| rows.num_rows());
+    stored.start_reading();
+    stored.hand_over(Epoch(1), &[keys(16..17)]);
+    assert_eq!(load(0).expect("read"), 1);
+    backend.commit(&[Write::Delete(Space::State, key.block(1))]).expect("deleted");
+    let there: BTreeSet<Vec<u32>> = (0..17).map(bucket).collect();
+    let mut new = (17..).filter(|&key| !there.contains(&bucket(key)));
+    let (first, second) = (new.next().expect("a key"), new.next().expect("another"));
+    assert_eq!(load(first).expect("not looked for"), 0);
+    assert!((0..17).all(|key| load(key).is_err()), "these are looked for");
+    assert_eq!(load(second).expect("not looked for"), 0);
+    assert!(load(first).is_err(), "it may have been written since");
+}
