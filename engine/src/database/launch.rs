@@ -139,7 +139,7 @@ impl Inner {
         if self.is_durable() {
             relation.record = record_of(&fragments, &tasks)?;
         }
-        let resumed = self.resumable(id, &relation.record, &fragments)?;
+        let resumed = self.resumable(id, &relation.record, plan, &fragments)?;
         let mut launch = Launch {
             database: self,
             id,

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Inner;
 use crate::build::build_operator;
 use crate::error::{EngineError, Result};
-use crate::operator::Operator;
-use crate::plan::{Fragment, FragmentInput, FragmentPlan, RelationId};
+use crate::operator::{Lookup, Operator};
+use crate::plan::fragment::FragmentNode;
+use crate::plan::{Fragment, FragmentInput, FragmentPlan, Properties, RelationId, StreamPlan};
 use crate::source::{Offset, Split};
 use crate::state::layout::{CONTENTS, JobRecord, TableKey, TaskRecord};
 use crate::state::loader::{Loader, Share};
@@ -19,7 +20,7 @@ use crate::state::restore::Saved;
 use crate::state::{StateKind, StateTable};
 use crate::store::Chunks;
 use crate::store::cold::Keeping;
-use crate::store::writer::Writer;
+use crate::store::writer::{Writer, key_columns};
 use crate::task::Handover;
 use crate::task::paging::Paging;
 use crate::time::Watermark;
@@ -89,23 +90,52 @@ pub(super) fn handover(
     Ok(handover)
 }
 
+/// By which columns the state of an operator is found, and the types of their values, where it can be loaded by key.
+fn lookup_of(
+    node: &FragmentNode,
+    operator: &dyn Operator,
+) -> Result<Option<(Lookup, Vec<DataType>)>> {
+    let own = operator.state_tables();
+    let deals = own.iter().map(|table| Deal::of(table, &node.distributions));
+    let deals = deals.collect::<Result<Vec<_>>>()?;
+    // State with a time to live stays in memory: all of its keys have an age, also those that no row comes for.
+    let by_key = node.plan.state_ttl_ms.is_none() && !deals.contains(&Deal::Every);
+    let Some(lookup) = operator.lookup().filter(|_| by_key) else { return Ok(None) };
+    let types = lookup.tables[0].iter().map(|&c| own[0].schema.field(c).data_type().clone());
+    let types = types.collect();
+    Ok(Some((lookup, types)))
+}
+
 /// All state tables of a plan, its own contents among them.
-pub(super) fn tables_of(plan: &FragmentPlan) -> Result<Vec<Dealt>> {
+pub(super) fn tables_of(plan: &StreamPlan, fragments: &FragmentPlan) -> Result<Vec<Dealt>> {
     let mut tables = Vec::new();
-    for (fragment, parts) in plan.fragments.iter().enumerate() {
+    for (fragment, parts) in fragments.fragments.iter().enumerate() {
         let fragment = u16::try_from(fragment).map_err(EngineError::internal)?;
         for (node, of) in parts.nodes.iter().enumerate() {
             let node = u16::try_from(node).map_err(EngineError::internal)?;
-            for (table, kept) in build_operator(&of.plan)?.state_tables().iter().enumerate() {
-                let table = u8::try_from(table).map_err(EngineError::internal)?;
-                let deal = Deal::of(kept, &of.distributions)?;
-                tables.push(Dealt { fragment, node, table, kind: kept.kind.clone(), deal });
+            let operator = build_operator(&of.plan)?;
+            let lookup = lookup_of(of, &*operator)?;
+            for (number, kept) in operator.state_tables().into_iter().enumerate() {
+                let table = u8::try_from(number).map_err(EngineError::internal)?;
+                let deal = Deal::of(&kept, &of.distributions)?;
+                let keys = lookup.as_ref().and_then(|(lookup, types)| {
+                    Some((lookup.tables.get(number)?.clone(), types.clone()))
+                });
+                let StateTable { kind, schema, .. } = kept;
+                tables.push(Dealt { fragment, node, table, kind, schema, deal, keys });
             }
         }
-        if usize::from(fragment) + 1 == plan.fragments.len() {
-            let deal = Deal::of_contents(&plan.distribution);
-            let (node, kind) = (CONTENTS, StateKind::Bag);
-            tables.push(Dealt { fragment, node, table: 0, kind, deal });
+        if usize::from(fragment) + 1 == fragments.fragments.len() {
+            let deal = Deal::of_contents(&fragments.distribution);
+            let (node, kind, schema) = (CONTENTS, StateKind::Bag, Arc::clone(&plan.schema));
+            let Properties { unique_key, append_only, .. } = &plan.properties;
+            let columns = key_columns(&schema, unique_key.as_deref(), *append_only);
+            let types = |columns: Vec<usize>| {
+                let types = columns.iter().map(|&column| schema.field(column).data_type().clone());
+                (columns.clone(), types.collect())
+            };
+            let keys = columns.filter(|columns| !columns.is_empty()).map(types);
+            tables.push(Dealt { fragment, node, table: 0, kind, schema, deal, keys });
         }
     }
     Ok(tables)
@@ -125,16 +155,9 @@ impl Inner {
         };
         let nodes = fragment.nodes.iter().zip(operators).enumerate();
         let paging = nodes.map(|(node, (of, operator))| {
+            let Some((lookup, types)) = lookup_of(of, &**operator)? else { return Ok(None) };
             let own = operator.state_tables();
-            let deals = own.iter().map(|table| Deal::of(table, &of.distributions));
-            let deals = deals.collect::<Result<Vec<_>>>()?;
-            // State with a time to live stays in memory: all of its keys have an age, also those that no row comes for.
-            let by_key = of.plan.state_ttl_ms.is_none() && !deals.contains(&Deal::Every);
-            let Some(lookup) = operator.lookup().filter(|_| by_key) else { return Ok(None) };
             let node = u16::try_from(node).map_err(EngineError::internal)?;
-            let types =
-                lookup.tables[0].iter().map(|&c| own[0].schema.field(c).data_type().clone());
-            let types: Vec<_> = types.collect();
             let mut stored = Vec::new();
             for (table, columns) in (0..).zip(&lookup.tables) {
                 let StateTable { kind, schema, .. } = own[usize::from(table)].clone();

@@ -22,7 +22,6 @@ use super::history::{History, OperatorState};
 use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
 use super::loader::HandedOver;
 use super::log::Log;
-use super::redeal::{Dealt, redeal};
 use super::restore::Saved;
 use super::stored::Tables;
 use super::{Delta, StateKind, StateTable};
@@ -35,6 +34,7 @@ use crate::time::Epoch;
 
 pub(super) mod merge;
 pub(super) mod put;
+mod redeal;
 
 /// A checkpoint of more rows than this is one of many to come: merging can wait.
 const BUSY_ROWS: u64 = 500_000;
@@ -407,33 +407,6 @@ impl CheckpointWriter {
             || self.jobs.contains_key(&relation)
             || self.tasks.keys().any(|(known, _, _)| *known == relation);
         if is_known { self.remove(relation, Vec::new()) } else { Ok(()) }
-    }
-
-    /// Deals the state of a job that is about to start out to its new tasks; durable on return.
-    pub(crate) fn redeal(
-        &mut self,
-        relation: RelationId,
-        tables: &[Dealt],
-        job: &JobRecord,
-    ) -> Result<()> {
-        let tasks = self.tasks.range((relation, 0, 0)..=(relation, u16::MAX, u16::MAX));
-        let tasks = tasks.map(|(&(_, fragment, task), record)| ((fragment, task), record.clone()));
-        let tasks = tasks.collect();
-        let mut record = self.record;
-        record.next_block = self.next_block;
-        let dealt = redeal(&*self.backend, relation, tables, job, record, &self.lists, &tasks)?;
-        self.backend.commit(&dealt.writes)?;
-        self.next_block = dealt.record.next_block;
-        let old = self.lists.extract_if(.., |key, _| key.relation == relation);
-        for (key, list) in old.collect::<Vec<_>>() {
-            self.tables.replaced(key, &list, &[], None);
-        }
-        self.drop_retired();
-        self.lists.extend(dealt.lists);
-        self.tasks.retain(|key, _| key.0 != relation);
-        self.jobs.insert(relation, job.clone());
-        self.record = dealt.record;
-        Ok(())
     }
 
     fn remove(&mut self, relation: RelationId, mut writes: Vec<Write>) -> Result<()> {

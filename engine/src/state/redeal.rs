@@ -1,16 +1,15 @@
-//! Rescaling: the state of a job is dealt out to another number of tasks.
+//! Rescaling: to which tasks the state of a job goes when their number changes.
 //!
 //! Each row moves to the task to which the exchange would send it: the key group of the row says so, nothing is computed
-//! again. It is done before the job starts, in one commit; afterwards each task's tables are its own, as if there had always been
-//! so many.
+//! again. How tables are read and written is in `checkpoint/redeal.rs`.
 
 use std::collections::BTreeMap;
 
-use super::backend::{Lifetime, Space, StateBackend, Write};
-use super::block;
-use super::checkpoint::put::put_uncut;
-use super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, TaskRecord};
-use super::paged::read_into;
+use arrow::datatypes::{DataType, SchemaRef};
+
+use super::backend::{Space, Write};
+use super::layout::{self, JobRecord, TableKey, TaskRecord};
+use super::paged::Places;
 use super::{Placement, StateKind, StateTable};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
@@ -74,67 +73,27 @@ pub(crate) struct Dealt {
     pub(crate) node: u16,
     pub(crate) table: u8,
     pub(crate) kind: StateKind,
+    pub(crate) schema: SchemaRef,
     pub(crate) deal: Deal,
+    /// By which columns, as values of which types, its rows are looked up, where they are.
+    pub(crate) keys: Option<(Vec<usize>, Vec<DataType>)>,
 }
 
-/// What becomes of a job's lists.
-pub(crate) struct Redealt {
-    pub(crate) writes: Vec<Write>,
-    pub(crate) lists: BTreeMap<TableKey, Vec<BlockRecord>>,
-    pub(crate) record: CheckpointRecord,
-}
-
-/// Deals the tables of a job out to the tasks of `job`. `lists` and `tasks` are what there is of the relation.
-pub(crate) fn redeal(
-    backend: &dyn StateBackend,
-    relation: RelationId,
-    tables: &[Dealt],
-    job: &JobRecord,
-    mut record: CheckpointRecord,
-    lists: &BTreeMap<TableKey, Vec<BlockRecord>>,
-    tasks: &BTreeMap<(u16, u16), TaskRecord>,
-) -> Result<Redealt> {
-    let mut writes = Vec::new();
-    let mut dealt = BTreeMap::new();
-    for table in tables {
-        let Dealt { fragment, node, table: code, kind, deal } = table;
-        let first = TableKey { relation, fragment: *fragment, node: *node, table: *code, task: 0 };
-        let last = TableKey { task: u16::MAX, ..first };
-        let mut changes = Vec::new();
-        for (key, list) in lists.range(first..=last) {
-            for old in list {
-                read_into(backend, key, old, &mut changes)?;
-            }
-            writes.push(Write::Delete(Space::Meta, key.list()));
-        }
-        if changes.is_empty() {
-            continue;
-        }
-        let whole = block::sum(kind, &changes, true)?;
-        drop(changes);
-        let count = job.tasks.get(usize::from(*fragment)).copied().unwrap_or(1).max(1);
-        for (task, rows) in deal_out(&whole, deal, usize::from(count))? {
-            if rows.is_empty() {
-                continue;
-            }
-            let task = u16::try_from(task).map_err(EngineError::internal)?;
-            let key = TableKey { task, ..first };
-            let number = record.next_block;
-            record.next_block += 1;
-            let how = (true, Lifetime::Short);
-            let added = put_uncut(backend, (&key, number), kind, vec![rows], how, &mut writes)?;
-            writes.push(Write::Put(Space::Meta, key.list(), layout::encode(&vec![added])?));
-            dealt.insert(key, vec![added]);
-        }
+impl Dealt {
+    /// The table of the first task.
+    pub(crate) fn first(&self, relation: RelationId) -> TableKey {
+        let Self { fragment, node, table, .. } = *self;
+        TableKey { relation, fragment, node, table, task: 0 }
     }
-    writes.extend(task_records(relation, job, tasks)?);
-    writes.push(Write::Put(Space::Meta, layout::job(relation), layout::encode(job)?));
-    writes.push(Write::Put(Space::Meta, layout::CHECKPOINT.to_vec(), layout::encode(&record)?));
-    Ok(Redealt { writes, lists: dealt, record })
+
+    /// Where rows of a key are.
+    pub(crate) fn places(&self) -> Result<Option<Places>> {
+        self.keys.as_ref().map(|(columns, types)| Places::new(columns, types)).transpose()
+    }
 }
 
 /// Each new task stands where the last of the old ones did.
-fn task_records(
+pub(crate) fn task_records(
     relation: RelationId,
     job: &JobRecord,
     tasks: &BTreeMap<(u16, u16), TaskRecord>,
@@ -155,22 +114,51 @@ fn task_records(
     Ok(writes)
 }
 
-/// The rows of each task.
-fn deal_out(rows: &ChangeBatch, deal: &Deal, tasks: usize) -> Result<Vec<(usize, ChangeBatch)>> {
-    let columns = match deal {
-        Deal::Single | Deal::Every => return Ok(vec![(0, rows.clone())]),
-        Deal::Spread => {
-            let part = rows.num_rows().div_ceil(tasks);
-            let parts = (0..tasks).map(|task| {
-                let from = (task * part).min(rows.num_rows());
-                (task, rows.slice(from, part.min(rows.num_rows() - from)))
-            });
-            return Ok(parts.collect());
+/// Deals rows out to tasks.
+#[derive(Debug)]
+pub(crate) struct Dealer {
+    /// Columns that tell the task; `None`: any task will do.
+    hashed: Option<(Vec<usize>, KeyEncoder)>,
+    tasks: usize,
+    next: usize,
+}
+
+impl Dealer {
+    /// To so many tasks. `only_adds`: no row takes away from another one.
+    ///
+    /// # Errors
+    /// When a type cannot be a key.
+    pub(crate) fn new(table: &Dealt, tasks: usize, only_adds: bool) -> Result<Self> {
+        let (hashed, tasks) = match &table.deal {
+            Deal::Single | Deal::Every => (None, 1),
+            // What takes away from a row must come to where that is.
+            Deal::Spread => (None, if only_adds { tasks } else { 1 }),
+            Deal::Hash(columns) => {
+                let data_type = |&column: &usize| table.schema.field(column).data_type().clone();
+                let types: Vec<_> = columns.iter().map(data_type).collect();
+                (Some((columns.clone(), KeyEncoder::new(&types)?)), tasks)
+            }
+        };
+        Ok(Self { hashed, tasks: tasks.max(1), next: 0 })
+    }
+
+    /// The rows of each task, in their order.
+    ///
+    /// # Errors
+    /// When the rows are not the table's.
+    pub(crate) fn deal(&mut self, rows: ChangeBatch) -> Result<Vec<(usize, ChangeBatch)>> {
+        if let Some((columns, encoder)) = &self.hashed {
+            return partition(&rows, columns, encoder, self.tasks);
         }
-        Deal::Hash(columns) => columns,
-    };
-    let types: Vec<_> = columns.iter().map(|&c| rows.column(c).data_type().clone()).collect();
-    partition(rows, columns, &KeyEncoder::new(&types)?, tasks)
+        // In turn, so that each gets about as many.
+        let (count, part) = (rows.num_rows(), rows.num_rows().div_ceil(self.tasks).max(1));
+        let parts = (0..count).step_by(part).map(|from| {
+            let task = self.next;
+            self.next = (task + 1) % self.tasks;
+            (task, rows.slice(from, part.min(count - from)))
+        });
+        Ok(parts.collect())
+    }
 }
 
 /// What holds for both.

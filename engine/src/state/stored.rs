@@ -27,8 +27,15 @@ use crate::error::Result;
 use crate::plan::RelationId;
 use crate::time::Epoch;
 
-/// Rows that a scan adds up at once, about.
-const SCAN_ROWS: u64 = 32 * 1024;
+/// Rows that a scan adds up at once, about; ...
+const SCAN_ROWS: u64 = if cfg!(test) { 16 } else { 32 * 1024 };
+/// ... and their bytes.
+const SCAN_BYTES: u64 = 16 << 20;
+
+/// Into how many parts (2 to the power of it) so much is divided that is added up part by part.
+pub(crate) fn scan_bits(rows: u64, bytes: u64) -> u8 {
+    (rows / SCAN_ROWS).max(bytes / SCAN_BYTES).max(1).ilog2() as u8
+}
 
 /// A block that may be in use.
 #[derive(Debug)]
@@ -85,6 +92,25 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
+    /// A table with these blocks. `places`: how it is read by key.
+    pub(crate) fn new(
+        (backend, key, kind, schema): (Arc<dyn StateBackend>, TableKey, StateKind, SchemaRef),
+        places: Option<Places>,
+        blocks: Vec<Arc<Block>>,
+    ) -> Self {
+        Self {
+            backend,
+            key,
+            kind,
+            schema,
+            places,
+            view: Mutex::new(Arc::new(View { blocks, pending: Vec::new() })),
+            is_read: AtomicBool::new(false),
+            durable: AtomicU64::new(0),
+            occupied: Mutex::default(),
+        }
+    }
+
     pub(crate) fn kind(&self) -> &StateKind {
         &self.kind
     }
@@ -253,7 +279,8 @@ impl Stored {
                     .iter()
                     .all(|block| block.record.pages > 0 || block.record.rows < SCAN_ROWS) =>
             {
-                (view.rows() / SCAN_ROWS).max(1).ilog2() as u8
+                let bytes = view.blocks.iter().map(|block| block.record.bytes).sum();
+                scan_bits(view.rows(), bytes)
             }
             _ => 0,
         }
@@ -408,17 +435,8 @@ impl Tables {
     ) -> Arc<Stored> {
         let mut inner = self.inner.lock();
         let blocks = list.iter().map(|&record| inner.block(key, record)).collect();
-        let stored = Arc::new(Stored {
-            backend: Arc::clone(&self.backend),
-            key,
-            kind,
-            places,
-            schema,
-            view: Mutex::new(Arc::new(View { blocks, pending: Vec::new() })),
-            is_read: AtomicBool::new(false),
-            durable: AtomicU64::new(0),
-            occupied: Mutex::default(),
-        });
+        let own = (Arc::clone(&self.backend), key, kind, schema);
+        let stored = Arc::new(Stored::new(own, places, blocks));
         inner.tables.insert(key, Arc::clone(&stored));
         stored
     }
@@ -559,7 +577,8 @@ impl<'a> Merging<'a> {
             blocks.push((*record, sorted));
         }
         let rows: u64 = list.iter().map(|record| record.rows).sum();
-        let step = ((rows / SCAN_ROWS).max(1).ilog2() as u8).min(bits);
+        let bytes = list.iter().map(|record| record.bytes).sum();
+        let step = scan_bits(rows, bytes).min(bits);
         Ok(Self { backend, stored, places, blocks, whole, step, next: 0 })
     }
 

@@ -68,6 +68,16 @@ struct Index {
     converter: RowConverter,
 }
 
+/// By which columns rows are found; nowhere where they are only added. By all where no key is known.
+pub(crate) fn key_columns(
+    schema: &SchemaRef,
+    unique_key: Option<&[usize]>,
+    append_only: bool,
+) -> Option<Vec<usize>> {
+    let all = || (0..schema.fields().len()).collect();
+    (!append_only).then(|| unique_key.map_or_else(all, <[usize]>::to_vec))
+}
+
 impl Writer {
     /// `unique_key`: columns that identify a row, if known. `append_only`: nothing will be deleted.
     pub(crate) fn new(
@@ -75,7 +85,9 @@ impl Writer {
         unique_key: Option<&[usize]>,
         append_only: bool,
     ) -> Result<Self> {
-        let index = if append_only { None } else { Some(Index::new(&schema, unique_key)?) };
+        let columns = key_columns(&schema, unique_key, append_only);
+        let index = columns.map(|columns| Index::new(&schema, columns, unique_key.is_some()));
+        let index = index.transpose()?;
         Ok(Self { schema, index, slots: Vec::new(), changed: true, live_rows: 0, cold: None })
     }
 
@@ -424,14 +436,12 @@ impl Writer {
 }
 
 impl Index {
-    fn new(schema: &SchemaRef, unique_key: Option<&[usize]>) -> Result<Self> {
-        let all: Vec<usize> = (0..schema.fields().len()).collect();
-        let columns = unique_key.map_or(all, <[usize]>::to_vec);
+    fn new(schema: &SchemaRef, columns: Vec<usize>, unique: bool) -> Result<Self> {
         let types: Vec<_> = columns.iter().map(|&c| schema.field(c).data_type().clone()).collect();
         let encoder = KeyEncoder::new(&types)?;
         let fields = schema.fields().iter().map(|f| SortField::new(f.data_type().clone()));
         Ok(Self {
-            unique: unique_key.is_some(),
+            unique,
             map: KeyMap::new(&encoder),
             columns,
             encoder,

@@ -16,7 +16,7 @@ use super::Durable;
 use super::writing::Command;
 use crate::engine::EngineConfig;
 use crate::error::{EngineError, Result};
-use crate::plan::{FragmentPlan, Properties, RelationId};
+use crate::plan::{FragmentPlan, Properties, RelationId, StreamPlan};
 use crate::state::layout::JobRecord;
 use crate::state::log::Log;
 use crate::state::restore::Saved;
@@ -129,7 +129,8 @@ impl Inner {
         &self,
         id: RelationId,
         record: &JobRecord,
-        plan: &FragmentPlan,
+        plan: &StreamPlan,
+        fragments: &FragmentPlan,
     ) -> Result<Option<Arc<Saved>>> {
         let Some(durable) = &self.durable else { return Ok(None) };
         if let Some(saved) = durable.saved()
@@ -139,10 +140,10 @@ impl Inner {
                 return Ok(Some(saved));
             }
             if found.fingerprint == record.fingerprint {
-                let tables = tables_of(plan)?;
+                let tables = tables_of(plan, fragments)?;
                 let (job, own) = (record.clone(), tables.clone());
                 durable.order(
-                    |writer| writer.redeal(id, &own, &job),
+                    |writer| writer.redeal(id, &own, &job).map(|_| ()),
                     |reply| Command::Redeal(id, tables, record.clone(), reply),
                 )?;
                 let saved = Arc::new(saved.reloaded(id)?);

@@ -83,7 +83,7 @@ pub(super) fn run(
             }
             Command::TakeOver(epoch, order) => take_over(&mut writer, epoch, &order),
             Command::Redeal(relation, tables, job, reply) => {
-                let _ = reply.send(writer.redeal(relation, &tables, &job));
+                let _ = reply.send(writer.redeal(relation, &tables, &job).map(|_| ()));
             }
             Command::ForgetErrors(name, reply) => {
                 let _ = reply.send(writer.forget_errors(name));

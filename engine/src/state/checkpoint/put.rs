@@ -81,7 +81,7 @@ impl CheckpointWriter {
 }
 
 /// Puts rows in the order in which they come.
-pub(crate) fn put_uncut(
+pub(super) fn put_uncut(
     backend: &dyn StateBackend,
     (key, number): (&TableKey, u64),
     kind: &StateKind,

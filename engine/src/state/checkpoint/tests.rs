@@ -38,28 +38,37 @@ fn what_takes_away_half_is_merged_with_all() {
     assert_eq!(merge_due(&[base, block(400_000, true), block(300_000, true)], false), Some(0));
 }
 
-struct Fixture {
-    backend: Arc<MemoryBackend>,
-    writer: CheckpointWriter,
-    table: StateTable,
+pub(super) struct Fixture {
+    pub(super) backend: Arc<MemoryBackend>,
+    pub(super) writer: CheckpointWriter,
+    pub(super) table: StateTable,
     epoch: u64,
 }
 
-const RELATION: RelationId = RelationId(7);
+pub(super) const RELATION: RelationId = RelationId(7);
 
 impl Fixture {
-    fn new(kind: StateKind) -> Self {
+    pub(super) fn new(kind: StateKind) -> Self {
         let backend: Arc<MemoryBackend> = Arc::default();
-        let shared: Arc<dyn StateBackend> = Arc::clone(&backend) as _;
+        Self::over(Arc::clone(&backend) as _, backend, kind)
+    }
+
+    /// With a writer that goes on where another one stopped, through `shared`.
+    pub(super) fn over(
+        shared: Arc<dyn StateBackend>,
+        backend: Arc<MemoryBackend>,
+        kind: StateKind,
+    ) -> Self {
         let log = Log::new(Arc::clone(&shared), 1);
-        let saved = Saved::load(Arc::clone(&shared)).expect("an empty backend");
+        let saved = Saved::load(Arc::clone(&shared)).expect("loaded");
+        let epoch = saved.record.epoch;
         let tables = Tables::new(Arc::clone(&shared));
         let writer = CheckpointWriter::new(shared, log, Arc::default(), &saved, tables);
         let schema = ChangeBatch::from_pretty("| k: i64 | v: i64\n").expect("a schema").schema();
         let columns = vec![Some(0), Some(1)];
         let placement = Placement::Input { input: 0, columns };
         let table = StateTable { name: "test", schema, kind, placement };
-        Self { backend, writer, table, epoch: 0 }
+        Self { backend, writer, table, epoch }
     }
 
     fn request(&mut self, changes: &[&str]) -> Request {
@@ -97,13 +106,13 @@ impl Fixture {
         }
     }
 
-    fn write(&mut self, changes: &[&str]) {
+    pub(super) fn write(&mut self, changes: &[&str]) {
         let request = self.request(changes);
         self.writer.write(&request).expect("written");
     }
 
     /// The table's contents as a new process reads them, for one of the tasks.
-    fn contents(&self, task: u16) -> Vec<String> {
+    pub(super) fn contents(&self, task: u16) -> Vec<String> {
         let saved = Saved::load(Arc::clone(&self.backend) as _).expect("loaded");
         assert_eq!(saved.epoch(), Epoch(self.epoch));
         let mut rows = Vec::new();
@@ -121,8 +130,9 @@ impl Fixture {
     }
 
     fn redeal(&mut self, tasks: u16) {
-        let (kind, deal) = (self.table.kind.clone(), Deal::Hash(vec![0]));
-        let table = Dealt { fragment: 0, node: 3, table: 0, kind, deal };
+        let StateTable { kind, schema, .. } = self.table.clone();
+        let (deal, keys) = (Deal::Hash(vec![0]), None);
+        let table = Dealt { fragment: 0, node: 3, table: 0, kind, schema, deal, keys };
         let job = JobRecord { fingerprint: 1, tasks: vec![tasks] };
         self.writer.redeal(RELATION, &[table], &job).expect("dealt out");
     }
