@@ -96,6 +96,20 @@ impl Engine {
         }
     }
 
+    /// The same of a call that waits.
+    async fn call_waiting<T, F>(&self, call: impl Fn(Arc<Inner>) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        loop {
+            let inner = self.inner();
+            match call(Arc::clone(&inner)).await {
+                Err(error) if self.is_superseded(&inner, &error) => {}
+                done => return done,
+            }
+        }
+    }
+
     /// The configuration that it runs with.
     pub fn config(&self) -> EngineConfig {
         self.database.config()
@@ -143,13 +157,7 @@ impl Engine {
     /// # Errors
     /// `JobFailed` when it never will be.
     pub async fn wait_ready(&self, id: RelationId) -> Result<()> {
-        loop {
-            let inner = self.inner();
-            match inner.wait_ready(id).await {
-                Err(error) if self.is_superseded(&inner, &error) => {}
-                done => return done,
-            }
-        }
+        self.call_waiting(|inner| async move { inner.wait_ready(id).await }).await
     }
 
     /// Removes a relation. The caller has checked that nothing depends on it.
@@ -197,13 +205,7 @@ impl Engine {
 
     /// Waits until an epoch is readable.
     pub async fn wait_epoch(&self, epoch: Epoch) -> Result<()> {
-        loop {
-            let inner = self.inner();
-            match inner.wait_epoch(epoch).await {
-                Err(error) if self.is_superseded(&inner, &error) => {}
-                done => return done,
-            }
-        }
+        self.call_waiting(|inner| async move { inner.wait_epoch(epoch).await }).await
     }
 
     /// The newest readable epoch.
@@ -213,25 +215,13 @@ impl Engine {
 
     /// Ends the current epoch now and waits until it is readable: everything that has arrived is then visible.
     pub async fn flush(&self) -> Result<Epoch> {
-        loop {
-            let inner = self.inner();
-            match inner.flush().await {
-                Err(error) if self.is_superseded(&inner, &error) => {}
-                done => return done,
-            }
-        }
+        self.call_waiting(|inner| async move { inner.flush().await }).await
     }
 
     /// Waits until every bounded source in use has been read to its end and its effects are readable. With
     /// `relations`, only those that these depend on.
     pub async fn wait_bounded(&self, relations: Option<&[RelationId]>) -> Result<()> {
-        loop {
-            let inner = self.inner();
-            match inner.wait_bounded(relations).await {
-                Err(error) if self.is_superseded(&inner, &error) => {}
-                done => return done,
-            }
-        }
+        self.call_waiting(|inner| async move { inner.wait_bounded(relations).await }).await
     }
 
     /// Contents of a table or view and its changes from there on.

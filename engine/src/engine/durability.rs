@@ -93,13 +93,7 @@ impl Engine {
     /// # Errors
     /// When it cannot be written.
     pub async fn checkpoint(&self) -> Result<Epoch> {
-        loop {
-            let inner = self.inner();
-            match inner.checkpoint().await {
-                Err(error) if self.is_superseded(&inner, &error) => {}
-                done => return done,
-            }
-        }
+        self.call_waiting(|inner| async move { inner.checkpoint().await }).await
     }
 
     /// Changes settings, all or none: now, after restarts of the dataflow, and, with durable state, at later starts at which
