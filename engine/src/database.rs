@@ -126,6 +126,12 @@ impl Inner {
         self.events.budget()
     }
 
+    /// State may take so much memory from now on.
+    pub(crate) fn set_state_memory(&self, bytes: usize) {
+        self.budget().set_limit(bytes);
+        self.events.backlog().adapt(bytes);
+    }
+
     pub(crate) fn config(&self) -> &EngineConfig {
         &self.config
     }
@@ -172,7 +178,8 @@ impl Inner {
         if self.saved().is_some() {
             self.wait_inputs(&spec.plan.relations())?;
         }
-        self.submit(self.launch_plan(spec.id, spec.name, &spec.plan, None)?)
+        let ViewSpec { id, name, plan, state_memory } = spec;
+        self.submit(self.launch_plan(id, name, &plan, None, state_memory)?)
     }
 
     pub(crate) fn create_sink(&self, spec: SinkSpec) -> Result<()> {
@@ -187,7 +194,7 @@ impl Inner {
             spec.sink.commit(&saved.prepared(spec.id)?)?;
             self.wait_inputs(&spec.plan.relations())?;
         }
-        let change = self.launch_plan(spec.id, spec.name, &spec.plan, Some(spec.sink))?;
+        let change = self.launch_plan(spec.id, spec.name, &spec.plan, Some(spec.sink), None)?;
         answered(&self.submit(change)?)
     }
 

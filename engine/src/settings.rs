@@ -30,16 +30,19 @@ pub enum Setting {
     CheckpointTimeout,
     /// `parallelism`.
     Parallelism,
+    /// `state_memory`.
+    StateMemory,
 }
 
 impl Setting {
     /// All there are.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::CheckpointInterval,
         Self::CheckpointMinPause,
         Self::CheckpointMode,
         Self::CheckpointTimeout,
         Self::Parallelism,
+        Self::StateMemory,
     ];
 
     /// Its field in [`EngineConfig`], and its key in files.
@@ -50,6 +53,7 @@ impl Setting {
             Self::CheckpointMode => "checkpoint_mode",
             Self::CheckpointTimeout => "checkpoint_timeout_ms",
             Self::Parallelism => "parallelism",
+            Self::StateMemory => "state_memory",
         }
     }
 }
@@ -67,6 +71,8 @@ pub enum SettingChange {
     CheckpointTimeout(Option<u64>),
     /// Tasks per fragment, and worker threads.
     Parallelism(Option<usize>),
+    /// Bytes of memory for state and contents.
+    StateMemory(Option<usize>),
     /// `None` for all of them.
     ResetAll,
 }
@@ -80,6 +86,7 @@ struct Values {
     checkpoint_mode: Option<CheckpointMode>,
     checkpoint_timeout_ms: Option<u64>,
     parallelism: Option<usize>,
+    state_memory: Option<usize>,
 }
 
 impl Values {
@@ -90,6 +97,7 @@ impl Values {
             SettingChange::CheckpointMode(value) => self.checkpoint_mode = value,
             SettingChange::CheckpointTimeout(value) => self.checkpoint_timeout_ms = value,
             SettingChange::Parallelism(value) => self.parallelism = value,
+            SettingChange::StateMemory(value) => self.state_memory = value,
             SettingChange::ResetAll => *self = Self::default(),
         }
     }
@@ -101,6 +109,7 @@ impl Values {
             Setting::CheckpointMode => SettingChange::CheckpointMode(None),
             Setting::CheckpointTimeout => SettingChange::CheckpointTimeout(None),
             Setting::Parallelism => SettingChange::Parallelism(None),
+            Setting::StateMemory => SettingChange::StateMemory(None),
         });
     }
 
@@ -113,6 +122,7 @@ impl Values {
         put(&mut config.checkpoint_mode, self.checkpoint_mode);
         put(&mut config.checkpoint_timeout_ms, self.checkpoint_timeout_ms);
         put(&mut config.parallelism, self.parallelism);
+        put(&mut config.state_memory, self.state_memory);
     }
 
     /// # Errors
@@ -121,6 +131,9 @@ impl Values {
         let invalid = |text: String| Err(EngineError::InvalidOption(text));
         if self.parallelism.is_some_and(|tasks| tasks == 0 || tasks > TASKS_MAX) {
             return invalid(format!("the parallelism is a number from 1 to {TASKS_MAX}"));
+        }
+        if self.state_memory == Some(0) {
+            return invalid("the memory for state is more than 0".to_string());
         }
         if self.checkpoint_interval_ms == Some(0) || self.checkpoint_timeout_ms == Some(0) {
             let text = "the interval and the timeout of checkpoints are longer than 0";

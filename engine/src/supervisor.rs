@@ -168,6 +168,7 @@ pub(crate) struct Supervised {
     settings: Mutex<Settings>,
     /// Changed since the start.
     checkpoint: Mutex<Option<CheckpointOptions>>,
+    state_memory: Mutex<Option<usize>>,
     /// Of all dataflows.
     history: Arc<History>,
     backend: Option<Arc<dyn StateBackend>>,
@@ -226,12 +227,14 @@ impl Supervised {
         let (definitions, failed) = (Mutex::default(), Mutex::default());
         let (current, closed) = (RwLock::new(inner), AtomicBool::new(false));
         let (settings, checkpoint) = (Mutex::new(settings), Mutex::default());
+        let state_memory = Mutex::default();
         Self {
             current,
             definitions,
             failed,
             settings,
             checkpoint,
+            state_memory,
             history,
             backend,
             uploader,
@@ -257,10 +260,18 @@ impl Supervised {
     /// The configuration as it is now.
     pub(crate) fn config(&self) -> EngineConfig {
         let mut config = self.inner().config().clone();
+        self.overlay(&mut config);
+        config
+    }
+
+    /// What has been changed without a restart.
+    fn overlay(&self, config: &mut EngineConfig) {
         if let Some(options) = *self.checkpoint.lock() {
             config.set_checkpoint(options);
         }
-        config
+        if let Some(bytes) = *self.state_memory.lock() {
+            config.state_memory = bytes;
+        }
     }
 
     /// Whether changes of settings mean another number of tasks.
@@ -299,6 +310,12 @@ impl Supervised {
         }
         if after.checkpoint() != before.checkpoint() {
             self.set_checkpoint_options(after.checkpoint());
+        }
+        if after.state_memory != before.state_memory {
+            // No restart comes between the two.
+            let current = self.current.read();
+            *self.state_memory.lock() = Some(after.state_memory);
+            current.set_state_memory(after.state_memory);
         }
         *settings = next;
         Ok(())
@@ -419,9 +436,7 @@ impl Supervised {
         let durable = durable.supervised(generation, failures.clone()).behind(epoch, log_position);
         let durable = durable.uploading(self.uploader.clone());
         let mut config = config.clone();
-        if let Some(options) = *self.checkpoint.lock() {
-            config.set_checkpoint(options);
-        }
+        self.overlay(&mut config);
         let inner = Inner::open(config, durable)?;
         if let Err(error) = self.remake(&inner) {
             inner.abort();

@@ -80,7 +80,7 @@ fn config() -> EngineConfig {
 fn counts(engine: &Engine, id: RelationId) -> ViewSpec {
     let properties = engine.properties(TABLE).unwrap();
     let scan = StreamPlan::scan(TABLE, "t", &schema(&["k", "v"]), &properties, vec![0, 1]);
-    ViewSpec { id, name: "counts".to_string(), plan: count_by_v(scan) }
+    ViewSpec::new(id, "counts", count_by_v(scan))
 }
 
 async fn open(disk: &Arc<Disk>, config: EngineConfig) -> Arc<Engine> {

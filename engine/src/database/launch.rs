@@ -20,6 +20,7 @@ use crate::plan::kept::Kept;
 use crate::plan::{Distribution, Fragment, FragmentInput, FragmentPlan, RelationId, StreamPlan};
 use crate::scheduler::Waker;
 use crate::sink::Sink;
+use crate::state::loader::Budget;
 use crate::state::restore::Saved;
 use crate::store::Versions;
 use crate::store::writer::Writer;
@@ -97,15 +98,17 @@ impl Inner {
         }
     }
 
-    /// Makes the job of a view, or of a sink when one is given, and registers it.
+    /// Makes the job of a view, or of a sink when one is given, and registers it. `memory`: bytes of a budget of its own.
     pub(super) fn launch_plan(
         &self,
         id: RelationId,
         name: String,
         plan: &StreamPlan,
         sink: Option<Arc<dyn Sink>>,
+        memory: Option<usize>,
     ) -> Result<Change> {
-        self.launch(id, name, plan, sink, &Kept::default()).map(|(change, _)| change)
+        let kept = Kept::default();
+        self.launch(id, name, plan, sink, memory, &kept).map(|(change, _)| change)
     }
 
     /// As [`Inner::launch_plan`], with what is kept of another job's state: the tasks that get some of it are held.
@@ -115,6 +118,7 @@ impl Inner {
         name: String,
         plan: &StreamPlan,
         sink: Option<Arc<dyn Sink>>,
+        memory: Option<usize>,
         kept: &Kept,
     ) -> Result<(Change, Vec<HeldTask>)> {
         let fragments = FragmentPlan::new(plan);
@@ -149,6 +153,7 @@ impl Inner {
             source_wakers,
             tasks,
             resumed,
+            memory: memory.map(Budget::new),
             kept,
             held: Vec::new(),
             job: NewJob {
@@ -205,6 +210,8 @@ struct Launch<'a> {
     tasks: Vec<usize>,
     /// The checkpoint that holds the job's state, if one does.
     resumed: Option<Arc<Saved>>,
+    /// Its own budget, if it has one.
+    memory: Option<Arc<Budget>>,
     /// What the job takes over from another one.
     kept: &'a Kept,
     held: Vec<HeldTask>,
@@ -411,8 +418,9 @@ impl Launch<'_> {
         let sealed = Arc::new(Versions::default());
         let place = Place::new(self.id, number, task)?;
         let load_rows_max = self.database.config().load_rows_max;
+        let memory = self.memory.as_ref();
         let mut keeping =
-            self.database.keeping(place, &writer, &schema, self.resumed.as_deref())?;
+            self.database.keeping(place, &writer, &schema, self.resumed.as_deref(), memory)?;
         if let Some(saved) = &self.resumed {
             let chunks =
                 restore_contents(saved, place, &mut writer, keeping.as_mut(), load_rows_max)?;
@@ -454,8 +462,9 @@ impl Launch<'_> {
         let durable =
             if durable { Some(handover(number, fragment, task, &operators)?) } else { None };
         let place = Place::new(self.id, number, task)?;
+        let resumed = self.resumed.as_deref();
         let mut paging =
-            self.database.paging(place, fragment, self.resumed.as_deref(), &operators)?;
+            self.database.paging(place, fragment, resumed, &operators, self.memory.as_ref())?;
         if let Some(saved) = &self.resumed {
             let load_rows_max = self.database.config().load_rows_max;
             restore_operators(saved, place, fragment, &mut operators, &mut paging, load_rows_max)?;

@@ -90,7 +90,7 @@ fn view(engine: &Engine, id: RelationId, input: RelationId) {
     let names = schema(&["k", "v"]);
     let scan = StreamPlan::scan(input, input.to_string(), &names, &properties, vec![0, 1]);
     let plan = count_by_v(scan);
-    engine.create_view(ViewSpec { id, name: id.to_string(), plan }).unwrap();
+    engine.create_view(ViewSpec::new(id, id.to_string(), plan)).unwrap();
 }
 
 fn write(engine: &Engine, row: u64) -> Option<Committed> {
@@ -277,7 +277,7 @@ async fn who_has_begun_to_read_reads_on_after_a_restart_and_a_drop() {
     let properties = engine.properties(TABLE).unwrap();
     let scan = StreamPlan::scan(TABLE, "t", &schema(&["k", "v"]), &properties, vec![0, 1]);
     let plan = count_by_v(scan);
-    engine.create_view(ViewSpec { id: VIEW, name: "v".into(), plan }).unwrap();
+    engine.create_view(ViewSpec::new(VIEW, "v", plan)).unwrap();
     engine.wait_ready(VIEW).await.unwrap();
     let put = async |rows: std::ops::Range<u64>| {
         let lines: String = rows.map(|k| format!("+1 | {k} | {k}\n")).collect();

@@ -13,7 +13,7 @@ use crate::plan::fragment::FragmentNode;
 use crate::plan::{Fragment, FragmentInput, FragmentPlan, Properties, RelationId, StreamPlan};
 use crate::source::{Offset, Split};
 use crate::state::layout::{CONTENTS, JobRecord, TableKey, TaskRecord};
-use crate::state::loader::{Loader, Share};
+use crate::state::loader::{Budget, Loader, Share};
 use crate::state::paged::Places;
 use crate::state::redeal::{Deal, Dealt};
 use crate::state::restore::Saved;
@@ -142,13 +142,14 @@ pub(super) fn tables_of(plan: &StreamPlan, fragments: &FragmentPlan) -> Result<V
 }
 
 impl Inner {
-    /// How the state of operators is loaded by key, where it can be.
+    /// How the state of operators is loaded by key, where it can be. `memory`: the job's own budget.
     pub(super) fn paging(
         &self,
         place: Place,
         fragment: &Fragment,
         saved: Option<&Saved>,
         operators: &[Box<dyn Operator>],
+        memory: Option<&Arc<Budget>>,
     ) -> Result<Vec<Option<Paging>>> {
         let Some(tables) = self.state_tables() else {
             return Ok(operators.iter().map(|_| None).collect());
@@ -169,7 +170,7 @@ impl Inner {
             }
             let inputs = lookup.inputs.iter().map(|columns| Places::new(columns, &types));
             let loader = Loader::new(stored, inputs.collect::<Result<_>>()?);
-            let share = Share::new(self.budget());
+            let share = Share::new(self.budget(), memory);
             Ok(Some(Paging::new(loader, share, of.plan.clone())))
         });
         paging.collect()
@@ -184,6 +185,7 @@ impl Inner {
         writer: &Writer,
         schema: &SchemaRef,
         saved: Option<&Saved>,
+        memory: Option<&Arc<Budget>>,
     ) -> Result<Option<Keeping>> {
         let Some(tables) = self.state_tables() else { return Ok(None) };
         let Place { relation, fragment, task } = place;
@@ -198,7 +200,7 @@ impl Inner {
         });
         let list = saved.map_or(&[][..], |saved| saved.list(&key));
         let stored = tables.add(key, StateKind::Bag, Arc::clone(schema), places.transpose()?, list);
-        Ok(Some(Keeping::new(stored, Share::new(self.budget()))))
+        Ok(Some(Keeping::new(stored, Share::new(self.budget(), memory))))
     }
 }
 

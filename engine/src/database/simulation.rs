@@ -175,7 +175,7 @@ impl Simulation {
             let properties = self.database.properties(id).unwrap();
             StreamPlan::scan(id, id.to_string(), &names, &properties, vec![0, 1])
         });
-        let spec = ViewSpec { id, name: id.to_string(), plan: query.plan(input, table) };
+        let spec = ViewSpec::new(id, id.to_string(), query.plan(input, table));
         let answer = self.database.begin_view(spec).unwrap();
         self.waiting.push(answer);
     }

@@ -72,8 +72,8 @@ impl Inner {
             drop(ddl);
             return self.create_view(spec);
         }
-        let ViewSpec { id, name, plan } = spec;
-        let (mut change, held) = self.launch(id, name, &plan, None, &kept)?;
+        let ViewSpec { id, name, plan, state_memory } = spec;
+        let (mut change, held) = self.launch(id, name, &plan, None, state_memory, &kept)?;
         let plan = FragmentPlan::new(&plan);
         let (reply, copied) = channel();
         let begun = tables(&kept, &plan, from, id, &held).and_then(|tables| {

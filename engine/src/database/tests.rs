@@ -69,7 +69,7 @@ pub(super) fn count_by_v(input: StreamPlan) -> StreamPlan {
 }
 
 fn view(engine: &Engine, id: u64, plan: StreamPlan) {
-    engine.create_view(ViewSpec { id: RelationId(id), name: format!("v{id}"), plan }).unwrap();
+    engine.create_view(ViewSpec::new(RelationId(id), format!("v{id}"), plan)).unwrap();
 }
 
 fn rows(engine: &Engine, id: u64) -> String {

@@ -99,6 +99,7 @@ impl EngineConfig {
                 self.checkpoint_timeout_ms != default.checkpoint_timeout_ms
             }
             Setting::Parallelism => self.parallelism != default.parallelism,
+            Setting::StateMemory => self.state_memory != default.state_memory,
         };
         differs || self.given.contains(&setting)
     }

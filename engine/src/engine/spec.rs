@@ -51,6 +51,16 @@ pub struct ViewSpec {
     pub name: String,
     /// The query.
     pub plan: StreamPlan,
+    /// Bytes of memory that its operators and its contents may take, beside what `state_memory` of
+    /// [`EngineConfig`](crate::EngineConfig) allows all together.
+    pub state_memory: Option<usize>,
+}
+
+impl ViewSpec {
+    /// A view without a memory budget of its own.
+    pub fn new(id: RelationId, name: impl Into<String>, plan: StreamPlan) -> Self {
+        Self { id, name: name.into(), plan, state_memory: None }
+    }
 }
 
 /// A query whose changes go to a sink.

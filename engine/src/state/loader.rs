@@ -22,7 +22,7 @@ use crate::time::Epoch;
 /// Memory that state may take, shared by all that hold some.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limit: usize,
+    limit: AtomicUsize,
     used: AtomicUsize,
     /// Bytes of changes that have been handed over for a checkpoint and are not written yet.
     handed_over: AtomicUsize,
@@ -42,7 +42,7 @@ impl Budget {
         let zero = || AtomicUsize::new(0);
         let asked = AtomicBool::new(false);
         Arc::new(Self {
-            limit,
+            limit: AtomicUsize::new(limit),
             used: zero(),
             handed_over: zero(),
             holders: zero(),
@@ -53,7 +53,7 @@ impl Budget {
 
     /// In bytes.
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
     }
 
     /// So many bytes of changes are handed over, until what is given here is dropped.
@@ -62,25 +62,41 @@ impl Budget {
         HandedOver { budget: Arc::clone(self), bytes }
     }
 
+    /// It is of so many bytes from now on.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
     /// Whether memory will soon be short.
     fn is_filling(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit / 4 * 3
+        self.used.load(Ordering::Relaxed) > self.limit() / 4 * 3
     }
 
     fn is_exceeded(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.limit
+        self.used.load(Ordering::Relaxed) > self.limit()
+    }
+
+    /// Whether one who holds so much should let go: memory is short, and others have not much more.
+    fn is_too_much(&self, bytes: usize) -> bool {
+        let holders = self.holders.load(Ordering::Relaxed).max(1);
+        self.is_exceeded() && bytes >= self.used.load(Ordering::Relaxed) / (2 * holders)
     }
 
     /// Whether no data should come in before something has been let go of, or written. The former takes a checkpoint or two, for
     /// which one should [`Self::ask`]; it ends in any case when some of them have won nothing.
     pub(crate) fn is_short(&self) -> bool {
         let is_held = self.is_exceeded() && self.futile.load(Ordering::Relaxed) < FUTILE_MAX;
-        is_held || self.handed_over.load(Ordering::Relaxed) > self.limit / 2
+        is_held || self.handed_over.load(Ordering::Relaxed) > self.limit() / 2
     }
 
     /// True when a checkpoint should be begun, for too much is held: once, until one has ended.
     pub(crate) fn ask(&self) -> bool {
-        self.is_exceeded() && !self.asked.swap(true, Ordering::Relaxed)
+        self.is_exceeded() && self.ask_for_another()
+    }
+
+    /// The same, for a budget inside of it.
+    fn ask_for_another(&self) -> bool {
+        !self.asked.swap(true, Ordering::Relaxed)
     }
 
     /// What was asked for is over.
@@ -109,47 +125,58 @@ impl Drop for HandedOver {
     }
 }
 
-/// One holder's part of the budget; given back when it is dropped.
+/// One holder's part of the budget, and of its view's own one where that has one: it counts in both. Given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Arc<Budget>,
+    own: Option<Arc<Budget>>,
     bytes: usize,
 }
 
 impl Share {
-    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
-        budget.holders.fetch_add(1, Ordering::Relaxed);
-        Self { budget: Arc::clone(budget), bytes: 0 }
+    pub(crate) fn new(budget: &Arc<Budget>, own: Option<&Arc<Budget>>) -> Self {
+        let share = Self { budget: Arc::clone(budget), own: own.map(Arc::clone), bytes: 0 };
+        for budget in share.budgets() {
+            budget.holders.fetch_add(1, Ordering::Relaxed);
+        }
+        share
     }
 
-    pub(crate) fn budget(&self) -> &Budget {
-        &self.budget
+    fn budgets(&self) -> impl Iterator<Item = &Budget> {
+        std::iter::once(&*self.budget).chain(self.own.as_deref())
+    }
+
+    /// True when a checkpoint should be begun, as for [`Budget::ask`]; what is held is too much.
+    pub(crate) fn ask(&self) -> bool {
+        self.budget.ask_for_another()
     }
 
     /// So much is held now.
     pub(crate) fn holds(&mut self, bytes: usize) {
-        // Wraps around, and back.
-        self.budget.used.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        for budget in self.budgets() {
+            // Wraps around, and back.
+            budget.used.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        }
         self.bytes = bytes;
     }
 
     /// Whether memory will soon be short, so that it is time to prepare for letting go.
     pub(crate) fn should_prepare(&self) -> bool {
-        self.budget.is_filling()
+        self.budgets().any(Budget::is_filling)
     }
 
     /// Whether this holder should let go: memory is short, and it has not much less than others.
     pub(crate) fn is_too_large(&self) -> bool {
-        let holders = self.budget.holders.load(Ordering::Relaxed).max(1);
-        let used = self.budget.used.load(Ordering::Relaxed);
-        self.budget.is_exceeded() && self.bytes >= used / (2 * holders)
+        self.budgets().any(|budget| budget.is_too_much(self.bytes))
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         self.holds(0);
-        self.budget.holders.fetch_sub(1, Ordering::Relaxed);
+        for budget in self.budgets() {
+            budget.holders.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -305,7 +332,7 @@ mod tests {
     #[test]
     fn memory_is_short_until_it_is_not_or_nothing_helps() {
         let budget = Budget::new(100);
-        let mut share = Share::new(&budget);
+        let mut share = Share::new(&budget, None);
         share.holds(100);
         assert!(!budget.is_short());
         share.holds(101);
@@ -324,8 +351,8 @@ mod tests {
         assert!(!budget.is_short(), "it does not help");
         drop(share);
         budget.checkpoint_ended();
-        Share::new(&budget).holds(101);
-        let mut share = Share::new(&budget);
+        Share::new(&budget, None).holds(101);
+        let mut share = Share::new(&budget, None);
         share.holds(101);
         assert!(budget.is_short(), "another time it may");
     }
@@ -341,5 +368,25 @@ mod tests {
         drop(first);
         assert!(!budget.is_short());
         drop(second);
+    }
+
+    /// A view with a budget of its own lets go by that, others by the whole's, in which both count.
+    #[test]
+    fn a_budget_of_ones_own_is_a_part_of_the_whole() {
+        let (whole, own) = (Budget::new(100), Budget::new(10));
+        let mut inside = Share::new(&whole, Some(&own));
+        let mut outside = Share::new(&whole, None);
+        outside.holds(60);
+        inside.holds(8);
+        assert!(inside.should_prepare() && !inside.is_too_large());
+        inside.holds(11);
+        assert!(inside.is_too_large() && !outside.is_too_large() && !outside.should_prepare());
+        own.set_limit(50);
+        assert!(!inside.is_too_large(), "there is room in its own");
+        inside.holds(45);
+        // 105 are held in all; half of an even share is 26.
+        assert!(whole.is_short() && outside.is_too_large() && inside.is_too_large());
+        drop(inside);
+        assert!(!whole.is_short() && !outside.is_too_large());
     }
 }

@@ -42,20 +42,27 @@ const BACKLOG_MIN: usize = 1 << 20;
 /// What waits in all mailboxes of a database.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    max: usize,
+    max: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 impl Backlog {
     /// Where state may take so many bytes.
     pub(crate) fn new(state_memory: usize) -> Arc<Self> {
+        let backlog = Self { max: AtomicUsize::new(0), bytes: AtomicUsize::new(0) };
+        backlog.adapt(state_memory);
+        Arc::new(backlog)
+    }
+
+    /// From now on state may take so many bytes.
+    pub(crate) fn adapt(&self, state_memory: usize) {
         let max = (state_memory / BACKLOG_PART).max(BACKLOG_MIN).min(BACKLOG_MAX);
-        Arc::new(Self { max, bytes: AtomicUsize::new(0) })
+        self.max.store(max, Ordering::Relaxed);
     }
 
     /// Whether no more should be committed for now.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > self.max
+        self.bytes.load(Ordering::Relaxed) > self.max.load(Ordering::Relaxed)
     }
 }
 

@@ -50,7 +50,7 @@ impl Paging {
     pub(crate) fn barrier(&mut self, barrier: &Barrier, size: StateSize) -> bool {
         self.share.holds(size.bytes);
         if barrier.kind != BarrierKind::Checkpoint {
-            return self.share.is_too_large() && self.share.budget().ask();
+            return self.share.is_too_large() && self.share.ask();
         }
         if self.share.should_prepare() {
             self.loader.prepare(barrier.epoch);

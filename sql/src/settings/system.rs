@@ -7,12 +7,13 @@ use millstream_engine::{CheckpointMode, EngineConfig, SettingChange};
 use crate::error::{Result, SqlError};
 
 /// Name and description of all, by name.
-const ALL: [(&str, &str); 5] = [
+const ALL: [(&str, &str); 6] = [
     ("checkpoint_interval", "Time between checkpoints."),
     ("checkpoint_min_pause", "Least time between the end of a checkpoint and the next one."),
     ("checkpoint_mode", "Whether checkpoints wait for all inputs: exactly_once or at_least_once."),
     ("checkpoint_timeout", "A checkpoint that takes longer is given up."),
     ("parallelism", "Tasks per query fragment, and worker threads."),
+    ("state_memory", "Memory for state and contents; what is more is on disk alone."),
 ];
 
 /// Name, value and description of all, by name.
@@ -37,6 +38,7 @@ pub(crate) fn get(config: &EngineConfig, name: &str) -> Option<String> {
             CheckpointMode::AtLeastOnce => "at_least_once".to_string(),
         },
         "parallelism" => config.parallelism.to_string(),
+        "state_memory" => memory_text(config.state_memory),
         _ => return None,
     })
 }
@@ -65,6 +67,8 @@ pub(crate) fn change(name: &str, value: Option<&str>) -> Result<SettingChange> {
         "at_least_once" => Ok(CheckpointMode::AtLeastOnce),
         _ => Err(bad(value).with_hint("Either exactly_once or at_least_once.")),
     };
+    let memory =
+        |value: &str| memory_bytes(value).ok_or_else(|| bad(value).with_hint(MEMORY_UNITS));
     let number = |value: &str| value.parse().map_err(|_| bad(value));
     Ok(match lower.as_str() {
         "checkpoint_interval" => SettingChange::CheckpointInterval(duration()?),
@@ -72,6 +76,7 @@ pub(crate) fn change(name: &str, value: Option<&str>) -> Result<SettingChange> {
         "checkpoint_timeout" => SettingChange::CheckpointTimeout(duration()?),
         "checkpoint_mode" => SettingChange::CheckpointMode(value.map(mode).transpose()?),
         "parallelism" => SettingChange::Parallelism(value.map(number).transpose()?),
+        "state_memory" => SettingChange::StateMemory(value.map(memory).transpose()?),
         _ => return Err(unknown()),
     })
 }
@@ -106,6 +111,35 @@ pub(crate) fn duration_of_words_ms(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+const MEMORY: [(&str, usize); 5] =
+    [("B", 1), ("kB", 1 << 10), ("MB", 1 << 20), ("GB", 1 << 30), ("TB", 1 << 40)];
+
+/// A hint.
+pub(crate) const MEMORY_UNITS: &str =
+    "Valid units are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"; without one it is in bytes.";
+
+/// Bytes of a size in PostgreSQL's form; without a unit it is in bytes.
+pub(crate) fn memory_bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim() {
+        "" => "B",
+        unit => unit,
+    };
+    let (_, factor) = MEMORY.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<usize>().ok()?.checked_mul(*factor)
+}
+
+/// A size in the largest unit that is whole.
+pub(crate) fn memory_text(bytes: usize) -> String {
+    let fits = |(_, factor): &&(&str, usize)| bytes.is_multiple_of(*factor);
+    match MEMORY.iter().rev().find(fits) {
+        Some((unit, factor)) if bytes > 0 => format!("{}{unit}", bytes / factor),
+        _ => bytes.to_string(),
+    }
 }
 
 /// A time in the largest unit that is whole.
@@ -148,6 +182,23 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_written_as_postgres_writes_them() {
+        for (text, bytes, back) in [
+            ("20000", 20_000, "20000B"),
+            ("64MB", 67_108_864, "64MB"),
+            (" 1536 kB ", 1_572_864, "1536kB"),
+            ("2048MB", 2_147_483_648, "2GB"),
+            ("0", 0, "0"),
+        ] {
+            assert_eq!(memory_bytes(text), Some(bytes), "{text}");
+            assert_eq!(memory_text(bytes), back);
+        }
+        for wrong in ["", "MB", "1 mb", "-1kB", "1.5GB", "99999999999TB"] {
+            assert_eq!(memory_bytes(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn changes_are_checked() {
         let timeout = change("Checkpoint_Timeout", Some("2min"));
         assert_eq!(timeout, Ok(SettingChange::CheckpointTimeout(Some(120_000))));
@@ -157,6 +208,7 @@ mod tests {
             ("checkpoint_mode", Some("twice"), "22023"),
             ("checkpoint_interval", Some("soon"), "22023"),
             ("parallelism", Some("-1"), "22023"),
+            ("state_memory", Some("much"), "22023"),
             ("work_mem", Some("1"), "0A000"),
             ("work_mem", None, "0A000"),
         ] {

@@ -14,13 +14,19 @@ use crate::outcome::Outcome;
 use crate::parser::{CreateView, Emit, RelationKind, fold, fold_name};
 use crate::query::stream_plan::{output_schema, plan_stream};
 use crate::session::{Definition, Run, Session, Spec};
-use crate::settings::system::{duration_ms, duration_of_words_ms};
+use crate::settings::system::{MEMORY_UNITS, duration_ms, duration_of_words_ms, memory_bytes};
 
 /// How long state is kept that nothing touches.
 pub(super) const STATE_TTL: &str = "state_ttl";
 
+/// How much memory state may take.
+pub(super) const STATE_MEMORY: &str = "state_memory";
+
 /// The option of a materialized view that names another one, of whose state it keeps what it can.
 const STATE_FROM: &str = "state_from";
+
+/// Of a materialized view.
+const OPTIONS: [&str; 3] = [STATE_FROM, STATE_MEMORY, STATE_TTL];
 
 pub(super) async fn run(
     session: &mut Session,
@@ -32,7 +38,8 @@ pub(super) async fn run(
         false => "CREATE VIEW",
     };
     session.check_outside_changes(what)?;
-    check(create, if create.materialized { &[STATE_FROM, STATE_TTL] } else { &[] }, run)?;
+    let known: &[&str] = if create.materialized { &OPTIONS } else { &[] };
+    check(create, known, run)?;
     match create.materialized {
         true => materialized(session, create, run).await?,
         false => plain(session, create, run).await?,
@@ -220,7 +227,8 @@ fn plan_materialized(
         Some(text) => streamed.plan.with_state_ttl(state_ttl_ms(text)?)?,
         None => streamed.plan,
     };
-    let spec = ViewSpec { id, name: name.to_string(), plan };
+    let state_memory = create.with.get(STATE_MEMORY).map(|text| state_memory(text)).transpose()?;
+    let spec = ViewSpec { state_memory, ..ViewSpec::new(id, name.to_string(), plan) };
     let relation = Relation {
         id,
         name,
@@ -238,6 +246,14 @@ fn state_ttl_ms(text: &str) -> Result<u64> {
     ms.ok_or_else(|| {
         let text = format!("invalid value for option \"{STATE_TTL}\": \"{text}\"");
         SqlError::new("22023", text).with_hint("For example '30 minutes', '1 hour', '90s'.")
+    })
+}
+
+/// The option `state_memory`: in PostgreSQL's form of settings.
+fn state_memory(text: &str) -> Result<usize> {
+    memory_bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| {
+        let text = format!("invalid value for option \"{STATE_MEMORY}\": \"{text}\"");
+        SqlError::new("22023", text).with_hint(MEMORY_UNITS)
     })
 }
 

@@ -94,7 +94,7 @@ async fn temporary_view(
     let plan = plan_stream(&planner, query, &[], run.text)?.plan;
     let id = db.new_id();
     let temporary = Temporary::new(&db, id, plan.relations());
-    let spec = ViewSpec { id, name: format!("subscription {}", id.0), plan };
+    let spec = ViewSpec::new(id, format!("subscription {}", id.0), plan);
     db.blocking(move |engine| engine.create_view(spec)).await?;
     Ok(temporary)
 }

@@ -37,7 +37,7 @@ impl Inner {
         let saved = self.saved();
         let place = Place::new(spec.id, 0, 0)?;
         let mut sealed = None;
-        let mut keeping = self.keeping(place, &writer, &spec.schema, saved.as_deref())?;
+        let mut keeping = self.keeping(place, &writer, &spec.schema, saved.as_deref(), None)?;
         if let Some(saved) = &saved {
             let load_rows_max = self.config().load_rows_max;
             sealed = restore_contents(saved, place, &mut writer, keeping.as_mut(), load_rows_max)?;

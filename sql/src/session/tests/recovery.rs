@@ -12,6 +12,8 @@ use millstream_engine::{ChangeBatch, plan::RelationId};
 use super::*;
 use crate::catalog::saved::SavedCatalog;
 
+mod memory;
+
 /// One source of the numbers 1 to 3 and one sink of nothing, which may be out of reach.
 #[derive(Debug, Default)]
 struct Outside {
@@ -461,6 +463,7 @@ async fn settings_of_the_engine_are_shown_and_altered() {
         ("checkpoint_timeout = '1h'", "checkpoint_timeout", "1h"),
         ("checkpoint_mode = at_least_once", "CHECKPOINT_MODE", "at_least_once"),
         ("checkpoint_mode = DEFAULT", "checkpoint_mode", "exactly_once"),
+        ("state_memory = '64MB'", "state_memory", "64MB"),
     ] {
         assert_eq!(run(&mut s, &format!("ALTER SYSTEM SET {set}")).await, "ALTER SYSTEM");
         assert_eq!(run(&mut s, &format!("SHOW {show}")).await, value);
@@ -471,6 +474,7 @@ async fn settings_of_the_engine_are_shown_and_altered() {
         ("SET checkpoint_interval = 3", "55P02"),
         ("ALTER SYSTEM SET checkpoint_interval = 0", "22023"),
         ("ALTER SYSTEM SET checkpoint_mode = thrice", "22023"),
+        ("ALTER SYSTEM SET state_memory = 0", "22023"),
     ] {
         let answer = run(&mut s, wrong).await;
         assert!(answer.starts_with(sqlstate), "{wrong}: {answer}");
