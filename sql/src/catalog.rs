@@ -251,8 +251,13 @@ impl Catalog {
     /// The catalog with one more relation.
     #[must_use]
     pub(crate) fn with(&self, relation: Relation) -> Self {
+        self.with_shared(Arc::new(relation))
+    }
+
+    /// The same with one that others have too.
+    #[must_use]
+    pub(crate) fn with_shared(&self, relation: Arc<Relation>) -> Self {
         let mut next = self.clone();
-        let relation = Arc::new(relation);
         next.by_id.insert(relation.id, Arc::clone(&relation));
         if let Some(replaced) = next.by_name.insert(relation.name.clone(), relation) {
             next.by_id.remove(&replaced.id);

@@ -74,6 +74,8 @@ pub struct Session {
     /// The newest epoch that this session wrote.
     pub(crate) written: Epoch,
     durability: Durability,
+    /// Statements are planned over this catalog, and not over the database's.
+    plans_over: Option<Arc<crate::catalog::Catalog>>,
     notices: Vec<Notice>,
     cancel: CancelHandle,
     /// What the client was last told of.
@@ -116,6 +118,7 @@ impl Session {
             prepared: HashMap::new(),
             written: Epoch::default(),
             durability: Durability::default(),
+            plans_over: None,
             notices: Vec::new(),
             cancel: CancelHandle::default(),
             told,

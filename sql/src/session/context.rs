@@ -23,14 +23,14 @@ impl Session {
     /// What system relations are made from, now.
     pub(crate) fn system(&self) -> Arc<SystemContext> {
         Arc::new(SystemContext {
-            catalog: self.db.catalog(),
+            catalog: self.plans_over.clone().unwrap_or_else(|| self.db.catalog()),
             engine: EngineHandle(Arc::clone(self.db.engine())),
             connectors: Arc::clone(self.db.connectors()),
             settings: Arc::new(self.settings.clone()),
         })
     }
 
-    /// A planner over the catalog as it is now.
+    /// A planner over the catalog as it is now, or another one that the session was given.
     pub(crate) fn planner(&self) -> Planner {
         Planner::new(PlannerInput {
             state: self.state.clone(),

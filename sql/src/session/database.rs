@@ -28,6 +28,8 @@ pub struct Database {
     pub(super) saved_next_id: Mutex<u64>,
     /// Views behind SUBSCRIBE (SELECT ...), which no catalog lists, and what they read.
     temporary: Mutex<BTreeMap<RelationId, Vec<RelationId>>>,
+    /// Under which settings relations were planned, where they were not the defaults.
+    settings: Mutex<BTreeMap<RelationId, BTreeMap<String, String>>>,
     /// The newest epoch that a commit of any session belongs to.
     newest_commit: AtomicU64,
     base: SessionState,
@@ -59,6 +61,7 @@ impl Database {
             next_id: AtomicU64::new(1),
             saved_next_id: Mutex::new(1),
             temporary: Mutex::default(),
+            settings: Mutex::default(),
             newest_commit: AtomicU64::new(0),
             base: functions::session_context().state(),
             savepoints,
@@ -131,10 +134,38 @@ impl Database {
         self.temporary.lock().remove(&id).is_some()
     }
 
-    /// Temporary views that read one of these.
+    /// Whether a temporary view is there.
+    pub(crate) fn is_temporary(&self, id: RelationId) -> bool {
+        self.temporary.lock().contains_key(&id)
+    }
+
+    /// Temporary views that read one of these, directly or through others: each before those that it reads.
     pub(crate) fn temporary_over(&self, ids: &[RelationId]) -> Vec<RelationId> {
         let temporary = self.temporary.lock();
-        let over = temporary.iter().filter(|(_, reads)| reads.iter().any(|id| ids.contains(id)));
-        over.map(|(id, _)| *id).collect()
+        let (mut all, mut over) = (ids.to_vec(), Vec::new());
+        // In the order of their numbers: what one reads was there before it.
+        for (id, reads) in temporary.iter() {
+            if reads.iter().any(|id| all.contains(id)) {
+                all.push(*id);
+                over.push(*id);
+            }
+        }
+        over.reverse();
+        over
+    }
+
+    /// Notes under which settings a relation was planned.
+    pub(super) fn note_settings(&self, id: RelationId, settings: BTreeMap<String, String>) {
+        self.settings.lock().insert(id, settings);
+    }
+
+    /// A relation is gone.
+    pub(super) fn forget_settings(&self, id: RelationId) {
+        self.settings.lock().remove(&id);
+    }
+
+    /// Under which settings a relation was planned.
+    pub(super) fn settings_of(&self, id: RelationId) -> BTreeMap<String, String> {
+        self.settings.lock().get(&id).cloned().unwrap_or_default()
     }
 }

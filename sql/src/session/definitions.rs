@@ -87,6 +87,7 @@ impl Database {
             }
             let catalog = db.catalog();
             let catalog = if replaces { catalog.without(relation.id) } else { (*catalog).clone() };
+            db.note_settings(relation.id, saved.settings);
             db.publish(catalog.with(relation));
             Ok(())
         })
@@ -136,6 +137,7 @@ impl Database {
             }
             self.forget_saved(relation)?;
             self.publish(self.catalog().without(relation.id));
+            self.forget_settings(relation.id);
             self.engine.errors().forget(&relation.name.to_string());
         }
         Ok(())

@@ -132,6 +132,7 @@ impl Recovery {
         let started = tokio::task::spawn_blocking(move || db.start(spec));
         started.await.map_err(SqlError::internal)??;
         self.db.publish(self.db.catalog().with(relation));
+        self.db.note_settings(id, saved.settings.clone());
         Ok(())
     }
 
@@ -153,7 +154,8 @@ impl Recovery {
     }
 }
 
-async fn plan_again(
+/// Plans what was saved, under another number if that is wanted.
+pub(super) async fn plan_again(
     session: &Session,
     id: RelationId,
     saved: &SavedRelation,

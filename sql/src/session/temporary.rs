@@ -9,42 +9,55 @@ use millstream_engine::plan::RelationId;
 
 use super::Database;
 
-/// A view that goes when this is dropped.
+/// Views that go when this is dropped.
 pub(crate) struct Temporary {
     db: Arc<Database>,
-    id: RelationId,
+    /// Each after those that it reads.
+    ids: Vec<RelationId>,
 }
 
 impl Temporary {
     /// For a view that is about to be made, and what it reads.
     pub(crate) fn new(db: &Arc<Database>, id: RelationId, reads: Vec<RelationId>) -> Self {
         db.add_temporary(id, reads);
-        Self { db: Arc::clone(db), id }
+        Self { db: Arc::clone(db), ids: vec![id] }
     }
 
-    /// Its number.
-    pub(crate) fn id(&self) -> RelationId {
-        self.id
+    /// Another one with it, which may read it.
+    pub(crate) fn add(&mut self, id: RelationId, reads: Vec<RelationId>) {
+        self.db.add_temporary(id, reads);
+        self.ids.push(id);
     }
 
-    /// It stays from here on; false when it has been dropped meanwhile.
+    /// The number of the last one.
+    pub(crate) fn newest(&self) -> RelationId {
+        self.ids[self.ids.len() - 1]
+    }
+
+    /// All stay from here on; false when one has been dropped meanwhile: then none does. The caller has the right to change
+    /// definitions.
     pub(crate) fn keep(self) -> bool {
-        self.db.take_temporary(self.id)
+        let are_there = self.ids.iter().all(|id| self.db.is_temporary(*id));
+        are_there && self.ids.iter().all(|id| self.db.take_temporary(*id))
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // A DROP of what it reads may have taken it along.
-        if !self.db.take_temporary(self.id) {
+        // A DROP of what they read may have taken them along.
+        let ids = self.ids.iter().rev().filter(|id| self.db.take_temporary(**id));
+        let ids: Vec<RelationId> = ids.copied().collect();
+        if ids.is_empty() {
             return;
         }
-        let (db, id) = (Arc::clone(&self.db), self.id);
+        let db = Arc::clone(&self.db);
         let forget = move || {
-            // It may be being made at this moment.
+            // They may be being made at this moment.
             let _guard = db.definitions.blocking_lock();
-            if let Err(error) = db.drop_and_forget(id) {
-                tracing::debug!(%error, relation = %id, "a temporary view was gone already");
+            for id in ids {
+                if let Err(error) = db.drop_and_forget(id) {
+                    tracing::debug!(%error, relation = %id, "a temporary view was gone already");
+                }
             }
         };
         let named = std::thread::Builder::new().name("millstream-unsubscribe".to_string());

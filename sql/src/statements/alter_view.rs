@@ -1,5 +1,5 @@
 //! ALTER MATERIALIZED VIEW name AS query: a new version of the view is built beside the old one, which serves until the new
-//! one has caught up.
+//! one has caught up; so are new versions of the materialized views that read it.
 
 use std::sync::Arc;
 
@@ -23,24 +23,40 @@ pub(super) async fn run(
     session.check_outside_changes(TAG)?;
     let db = Arc::clone(&session.db);
     let guard = db.define().await;
-    let Planned { old, relation, spec } = plan(session, alter, run)?;
-    let version = db.build_version(&guard, spec, old.id).await?;
+    let Planned { old, relation, spec, above } = plan(session, alter, run)?;
+    let begun = db.begin_version(&guard, Arc::clone(&old), relation, spec, &session.settings);
+    let mut versions = begun.await?;
     drop(guard);
-    let built = db.engine().wait_ready(version.id()).await;
-    built.map_err(|error| unbuilt(&old, error))?;
+    let built = db.engine().wait_ready(versions.newest()).await;
+    built.map_err(|error| unbuilt(&old, error.into()))?;
+    for view in above {
+        let guard = db.define().await;
+        let added = db.add_version(&guard, &mut versions, &view).await;
+        drop(guard);
+        added.map_err(|error| unbuilt(&view, error))?;
+        let built = db.engine().wait_ready(versions.newest()).await;
+        built.map_err(|error| unbuilt(&view, error.into()))?;
+    }
+    // Whoever holds an old version is waited for.
+    drop(old);
     if db.engine().is_durable() {
         // After a crash the new version goes on from here.
         db.engine().checkpoint().await?;
     }
     let guard = db.define().await;
-    db.replace(&guard, old, relation, version, &session.settings).await?;
+    db.replace(&guard, versions).await?;
     Ok(command(TAG))
 }
 
 /// EXPLAIN: what becomes of each operator's state, then the plan of the new version.
 pub(super) fn explain(session: &Session, alter: &CreateView, run: &Run<'_>) -> Result<String> {
-    let Planned { old, spec, .. } = plan(session, alter, run)?;
-    explain_from(session, &old, &spec.plan)
+    let Planned { old, spec, above, .. } = plan(session, alter, run)?;
+    let text = explain_from(session, &old, &spec.plan)?;
+    if above.is_empty() {
+        return Ok(text);
+    }
+    let names: Vec<String> = above.iter().map(|view| view.name.to_string()).collect();
+    Ok(format!("Views that read it are built anew: {}\n\n{text}", names.join(", ")))
 }
 
 /// What a plan keeps of the state of a view, then the plan.
@@ -65,6 +81,8 @@ pub(super) struct Planned {
     pub(super) old: Arc<Relation>,
     pub(super) relation: Relation,
     pub(super) spec: millstream_engine::ViewSpec,
+    /// Materialized views that read it, directly or not: each after what it reads.
+    pub(super) above: Vec<Arc<Relation>>,
 }
 
 /// Plans the new version and checks that it can take the place of the old one.
@@ -95,12 +113,12 @@ pub(super) fn plan(session: &Session, alter: &CreateView, run: &Run<'_>) -> Resu
         return Err(SqlError::new("42P17", text));
     }
     check_dependents(&catalog, &old, &relation, &above)?;
-    Ok(Planned { old, relation, spec })
+    let above = above.into_iter().filter(|view| view.kind() == RelationKind::MaterializedView);
+    Ok(Planned { old, relation, spec, above: above.collect() })
 }
 
 /// The new version has failed while it was being built.
-fn unbuilt(old: &Relation, error: millstream_engine::EngineError) -> SqlError {
-    let error = SqlError::from(error);
+fn unbuilt(old: &Relation, error: SqlError) -> SqlError {
     let text = format!("the new version of {} could not be built: {}", old.title(), error.message);
     SqlError { message: text, ..error }.with_hint("The old version stays as it was.")
 }

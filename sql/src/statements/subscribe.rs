@@ -33,7 +33,7 @@ pub(super) async fn run(
         SubscribeTarget::Relation(name) => relation(session, name, run).await?,
         SubscribeTarget::Query(query) => {
             let temporary = temporary_view(session, query, run).await?;
-            (temporary.id(), Some(temporary))
+            (temporary.newest(), Some(temporary))
         }
     };
     let engine = Arc::clone(db.engine());
@@ -73,7 +73,7 @@ async fn relation(
         Detail::View(_) | Detail::Source => {
             let query = StreamQuery { query: select_all(name)?, emit: None };
             let temporary = temporary_view(session, &query, run).await?;
-            Ok((temporary.id(), Some(temporary)))
+            Ok((temporary.newest(), Some(temporary)))
         }
         Detail::Sink => {
             let text = format!("\"{}\" is a sink and cannot be read", relation.name);

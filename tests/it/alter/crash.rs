@@ -19,6 +19,12 @@ const VERSIONS: [&str; 3] = [
     "SELECT k.name, max(e.value)::BIGINT AS x FROM entry e JOIN kind k ON e.kind = k.id GROUP BY k.name",
 ];
 
+/// What reads it, and what reads that.
+const ABOVE: [&str; 2] = [
+    "CREATE MATERIALIZED VIEW above AS SELECT x % 5 AS rest, count(*) AS n, sum(x)::BIGINT AS total FROM v GROUP BY x % 5",
+    "CREATE MATERIALIZED VIEW further AS SELECT k.id, a.n FROM kind k JOIN above a ON a.rest = k.id",
+];
+
 const POINTS: [&str; 5] = [
     "take_over::before_copy",
     "take_over::after_copy",
@@ -81,8 +87,12 @@ async fn version(process: &Process) -> Option<usize> {
     let text = shown[0].split_once('|').map_or(shown[0].as_str(), |(_, text)| text);
     let view = created(text).unwrap();
     answered(compare(&client, &view).await)?;
-    let jobs = texts(&client, "SELECT count(*) FROM millstream.jobs WHERE name = 'v'").await;
-    assert_eq!(answered(jobs)?, ["1"]);
+    // Over the same version.
+    for above in ABOVE {
+        answered(compare(&client, &created(above).unwrap()).await)?;
+    }
+    let jobs = "SELECT name, count(*) FROM millstream.jobs WHERE kind = 'view' GROUP BY name ORDER BY name";
+    assert_eq!(answered(texts(&client, jobs).await)?, ["above|1", "further|1", "v|1"]);
     Some(VERSIONS.iter().position(|version| *version == view.query).unwrap())
 }
 
@@ -98,8 +108,8 @@ fn a_kill_leaves_one_version_and_it_is_right() {
              CREATE TABLE entry (id INT PRIMARY KEY, kind INT NOT NULL, value BIGINT);
              INSERT INTO kind SELECT value, 'k' || (value % 5) FROM generate_series(0, 8);
              INSERT INTO entry SELECT value, value % 9, value % 100 FROM generate_series(1, 5000);
-             CREATE MATERIALIZED VIEW v AS {}",
-            VERSIONS[0]
+             CREATE MATERIALIZED VIEW v AS {}; {}; {}",
+            VERSIONS[0], ABOVE[0], ABOVE[1]
         );
         for sql in setup.split(';') {
             client.batch_execute(sql).await.unwrap();
