@@ -86,6 +86,23 @@ pub trait Operator: Send {
         Err(crate::error::EngineError::internal("an operator that is not loaded by key"))
     }
 
+    /// When stored rows become due by time alone, without a row of their keys coming, and what happens to them then; goes with
+    /// [`Operator::lookup`]. So an operator may be without state that it has to act on.
+    fn due(&self) -> Option<Due> {
+        None
+    }
+
+    /// What has been loaded since the last call is due, by the frontier that was told last: to be emitted and dropped as by
+    /// [`Operator::on_barrier`], before which this is called for one part of the state after the other. What of the epoch's input
+    /// lies behind it has come in. Only with [`DueAction::LoadRows`].
+    ///
+    /// # Errors
+    /// Any error fails the job.
+    fn on_due(&mut self, ctx: &Context, out: &mut Output) -> Result<()> {
+        let _ = (ctx, out);
+        Ok(())
+    }
+
     /// All state is there; `frontier` is where the input watermark stood. Nothing may be emitted: what the state implies
     /// has been emitted before the checkpoint.
     ///
@@ -121,10 +138,30 @@ pub trait Operator: Send {
 /// By which columns an operator's state is found: rows of an input need the state of equal values and of no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// Columns of each input.
+    /// Columns of each input; none for inputs whose rows need no state when they come.
     pub inputs: Vec<Vec<usize>>,
     /// Columns of each state table.
     pub tables: Vec<Vec<usize>>,
+}
+
+/// When rows of an operator's tables become due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// For each state table the column of a time, a timestamp in microseconds: its rows are due when the frontier is there, or
+    /// behind it. Never where it is NULL.
+    pub columns: Vec<usize>,
+    /// How they are dealt with where they are not in memory.
+    pub action: DueAction,
+}
+
+/// See [`Due`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueAction {
+    /// Nothing follows from them any more: they are deleted from the tables, sooner or later, and not loaded for it.
+    Drop,
+    /// They are loaded, and nothing else of their keys. For operators that need no state when a row comes (no `Lookup::inputs`):
+    /// then all that they hold is what has come since the last checkpoint, and that is loaded with the rest.
+    LoadRows,
 }
 
 /// How an operator's current output can be had again. Watermarks are forwarded by all that can.

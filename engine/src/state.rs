@@ -28,6 +28,7 @@ use crate::change_batch::ChangeBatch;
 mod backend;
 mod block;
 pub(crate) mod checkpoint;
+pub(crate) mod due;
 pub(crate) mod errors;
 pub(crate) mod history;
 pub(crate) mod layout;
@@ -113,6 +114,19 @@ impl Delta {
     /// As [`Delta::changes`], taken.
     pub fn into_changes(self) -> Vec<(usize, ChangeBatch)> {
         self.changes
+    }
+
+    /// Adds changes that came later.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.changes.extend(later.changes);
+    }
+
+    /// Adds changes that came before.
+    pub(crate) fn prepend(&mut self, mut earlier: Self) {
+        if !earlier.is_empty() {
+            earlier.append(std::mem::take(self));
+            *self = earlier;
+        }
     }
 
     /// Keeps the changes of some tables only.

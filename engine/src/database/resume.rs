@@ -145,7 +145,7 @@ impl Inner {
                 stored.push(tables.add(key, kind, schema, places, list));
             }
             let inputs = lookup.inputs.iter().map(|columns| Places::new(columns, &types));
-            let loader = Loader::new(stored, inputs.collect::<Result<_>>()?);
+            let loader = Loader::new(stored, inputs.collect::<Result<_>>()?, operator.due());
             let share = Share::new(self.budget());
             Ok(Some(Paging::new(loader, share, of.plan.clone())))
         });

@@ -37,7 +37,7 @@ use crate::change_batch::{ChangeBatch, project_schema};
 use crate::error::Result;
 use crate::errors::RowError;
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
+use crate::operator::{Context, Due, DueAction, Lookup, Operator, Output, Replay, StateSize};
 use crate::operators::expiry::Expiry;
 use crate::plan;
 use crate::state::{Delta, StateTable};
@@ -241,11 +241,17 @@ impl Operator for HashAggregate {
 
     fn lookup(&self) -> Option<Lookup> {
         let keys: Vec<usize> = (0..self.group_columns.len()).collect();
-        let by_key = !keys.is_empty() && self.closing.is_none();
-        by_key.then(|| Lookup {
+        (!keys.is_empty()).then(|| Lookup {
             inputs: vec![self.group_columns.clone()],
             tables: vec![keys; self.durable.tables().len()],
         })
+    }
+
+    /// Groups of closed windows have been given, and no row comes for them any more.
+    fn due(&self) -> Option<Due> {
+        let columns = |closing: &Closing| vec![closing.key(); self.durable.tables().len()];
+        let closing = self.closing.as_ref();
+        closing.map(|closing| Due { columns: columns(closing), action: DueAction::Drop })
     }
 
     fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {

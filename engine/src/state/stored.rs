@@ -24,6 +24,8 @@ use crate::error::Result;
 use crate::plan::RelationId;
 use crate::time::Epoch;
 
+pub(crate) mod sweep;
+
 /// Rows that a scan adds up at once, about.
 const SCAN_ROWS: u64 = 32 * 1024;
 

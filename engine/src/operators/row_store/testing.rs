@@ -85,6 +85,12 @@ impl Driven {
         self.collect();
     }
 
+    /// What has been loaded is due.
+    pub(crate) fn due(&mut self) {
+        self.operator.on_due(&self.ctx, &mut self.out).unwrap();
+        self.collect();
+    }
+
     /// Ends the epoch.
     pub(crate) fn barrier(&mut self) {
         self.barrier_at(0);
