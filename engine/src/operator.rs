@@ -92,14 +92,14 @@ pub trait Operator: Send {
         None
     }
 
-    /// What has been loaded since the last call is due, by the frontier that was told last: to be emitted and dropped as by
-    /// [`Operator::on_barrier`], before which this is called for one part of the state after the other. What of the epoch's input
-    /// lies behind it has come in. Only with [`DueAction::LoadRows`].
+    /// What has been loaded since the last call is due, as time stands: to be emitted and dropped as by [`Operator::on_barrier`], before
+    /// which this is called for one part of the state after the other; all input of the epoch has come. Not with
+    /// [`DueAction::Drop`].
     ///
     /// # Errors
     /// Any error fails the job.
-    fn on_due(&mut self, ctx: &Context, out: &mut Output) -> Result<()> {
-        let _ = (ctx, out);
+    fn on_due(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        let _ = (barrier, ctx, out);
         Ok(())
     }
 
@@ -147,21 +147,47 @@ pub struct Lookup {
 /// When rows of an operator's tables become due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// For each state table the column of a time, a timestamp in microseconds: its rows are due when the frontier is there, or
-    /// behind it. Never where it is NULL.
-    pub columns: Vec<usize>,
+    /// For each state table where the time is from which on its rows are due. A table without one: its rows are due with those of
+    /// equal keys in the others.
+    pub columns: Vec<Option<DueColumn>>,
+    /// Which time that is.
+    pub clock: DueClock,
     /// How they are dealt with where they are not in memory.
     pub action: DueAction,
 }
 
-/// See [`Due`].
+/// A column with a timestamp in microseconds; a row is due so long after it, and never where it is NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueColumn {
+    /// In the table.
+    pub column: usize,
+    /// In microseconds.
+    pub after_us: i64,
+}
+
+/// The time by which rows are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueClock {
+    /// The frontier of the operator's inputs.
+    Watermark,
+    /// The time of barriers, and rows live for so long (`expiry.rs`); after a start all begin anew to do so.
+    TimeToLive {
+        /// In milliseconds.
+        ttl_ms: u64,
+    },
+}
+
+/// What happens to rows that are due and not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueAction {
-    /// Nothing follows from them any more: they are deleted from the tables, sooner or later, and not loaded for it.
+    /// Nothing follows from them any more: they are deleted from the tables, sooner or later, and not loaded for it. All tables have
+    /// the time.
     Drop,
-    /// They are loaded, and nothing else of their keys. For operators that need no state when a row comes (no `Lookup::inputs`):
-    /// then all that they hold is what has come since the last checkpoint, and that is loaded with the rest.
+    /// They are loaded, and nothing else; the operator holds nothing of them behind [`Operator::on_due`]. If it needs no state when a row
+    /// comes (no `Lookup::inputs`), all that it holds is what has come since the last checkpoint, and that is loaded with the rest.
     LoadRows,
+    /// All rows of their keys are loaded, maybe somewhat before they are due; what is left of them stays with the operator.
+    LoadKeys,
 }
 
 /// How an operator's current output can be had again. Watermarks are forwarded by all that can.

@@ -28,7 +28,6 @@ use crate::change_batch::ChangeBatch;
 mod backend;
 mod block;
 pub(crate) mod checkpoint;
-pub(crate) mod due;
 pub(crate) mod errors;
 pub(crate) mod history;
 pub(crate) mod layout;

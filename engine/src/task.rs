@@ -333,7 +333,7 @@ impl Task {
                 return Ok(());
             };
             let mut out = Output::default();
-            operator.on_due(&self.context, &mut out)?;
+            operator.on_due(barrier, &self.context, &mut out)?;
             self.metrics.node(node).loaded(loaded);
             self.metrics.node(node).took(0, started);
             self.pass_on(node, &mut out)?;

@@ -17,6 +17,9 @@ const SETUP: &str = "
     CREATE MATERIALIZED VIEW hopped AS
         SELECT window_end, k, count(*) AS n FROM HOP(event, ts, INTERVAL '5 seconds', INTERVAL '15 seconds')
         GROUP BY window_end, k EMIT ON WINDOW CLOSE;
+    CREATE MATERIALIZED VIEW visits AS
+        SELECT window_end, k, count(*) AS n, sum(v) AS s
+        FROM SESSION(event PARTITION BY k, ts, INTERVAL '6 seconds') GROUP BY window_end, k EMIT ON WINDOW CLOSE;
     CREATE MATERIALIZED VIEW ranked AS
         SELECT window_end, k, v FROM (
             SELECT window_end, k, v, row_number() OVER (PARTITION BY window_end, k ORDER BY v DESC, id) AS place
@@ -24,7 +27,7 @@ const SETUP: &str = "
         WHERE place <= 1 EMIT ON WINDOW CLOSE";
 
 /// Each view as a query over the rows that were in time.
-const TWINS: [(&str, &str, i64); 3] = [
+const TWINS: [(&str, &str, i64); 4] = [
     (
         "tumbled",
         "SELECT window_end, k, count(*) AS n, sum(v) AS s, max(v) AS most, count(DISTINCT v) AS d
@@ -36,6 +39,12 @@ const TWINS: [(&str, &str, i64); 3] = [
         "SELECT window_end, k, count(*) AS n FROM HOP(in_time, ts, INTERVAL '5 seconds', INTERVAL '15 seconds')
          GROUP BY window_end, k",
         5,
+    ),
+    (
+        "visits",
+        "SELECT window_end, k, count(*) AS n, sum(v) AS s
+         FROM SESSION(in_time PARTITION BY k, ts, INTERVAL '6 seconds') GROUP BY window_end, k",
+        1,
     ),
     (
         "ranked",

@@ -128,8 +128,7 @@ impl Inner {
             let own = operator.state_tables();
             let deals = own.iter().map(|table| Deal::of(table, &of.distributions));
             let deals = deals.collect::<Result<Vec<_>>>()?;
-            // State with a time to live stays in memory: all of its keys have an age, also those that no row comes for.
-            let by_key = of.plan.state_ttl_ms.is_none() && !deals.contains(&Deal::Every);
+            let by_key = !deals.contains(&Deal::Every);
             let Some(lookup) = operator.lookup().filter(|_| by_key) else { return Ok(None) };
             let node = u16::try_from(node).map_err(EngineError::internal)?;
             let types =

@@ -15,7 +15,9 @@ use super::late_filter::closed;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::message::Barrier;
-use crate::operator::{Context, Due, DueAction, Lookup, Operator, Output, StateSize};
+use crate::operator::{
+    Context, Due, DueAction, DueClock, DueColumn, Lookup, Operator, Output, StateSize,
+};
 use crate::plan::CloseColumn;
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 use crate::time::Watermark;
@@ -146,10 +148,12 @@ impl Operator for Operation {
     }
 
     fn due(&self) -> Option<Due> {
-        Some(Due { columns: vec![self.column], action: DueAction::LoadRows })
+        let column = DueColumn { column: self.column, after_us: 0 };
+        let (columns, clock) = (vec![Some(column)], DueClock::Watermark);
+        Some(Due { columns, clock, action: DueAction::LoadRows })
     }
 
-    fn on_due(&mut self, ctx: &Context, out: &mut Output) -> Result<()> {
+    fn on_due(&mut self, _barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
         self.release(ctx, out)
     }
 

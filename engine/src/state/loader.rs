@@ -6,24 +6,26 @@
 //! Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988) and needs no bookkeeping on the way of data.
 //! After a restart it is the same: so a start need not read the state.
 //!
-//! Time makes state due for which no row comes (`Operator::due`, `due.rs`): it is found by reading what is not in memory from end to
+//! Time makes state due for which no row comes (`Operator::due`, `loader/due.rs`): it is found by reading what is not in memory from end to
 //! end, part by part. An operator that needs no state when a row comes is let go of at every checkpoint from the first time on:
 //! it is a log, and holds what has come since. When something is due, it hands that over at once, and what is due of the sum comes back.
 //!
-//! Not loaded so: session windows, whatever has a time to live, and operators without keys.
+//! Not loaded so: rows of joins and Top-N with a time to live, and operators without keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Delta;
-use super::due::{Reading, Schedule, due_rows};
 use super::paged::{Places, number_of};
 use super::stored::Stored;
-use super::stored::sweep::{Sweep, part_bits};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::operator::{Due, Operator};
-use crate::time::{Epoch, Watermark};
+use crate::time::Epoch;
+
+use due::Schedule;
+
+mod due;
 
 /// Memory that state may take, shared by all that hold some.
 #[derive(Debug)]
@@ -80,10 +82,6 @@ impl Budget {
         self.futile.store(futile, Ordering::Relaxed);
     }
 }
-
-/// Of what is only to be deleted, at each checkpoint so many parts are read, or such a part of all.
-const DROP_PARTS: u32 = if cfg!(test) { 2 } else { 8 };
-const DROP_STEPS: u32 = 64;
 
 /// One holder's part of the budget; given back when it is dropped.
 #[derive(Debug)]
@@ -228,13 +226,7 @@ impl Loader {
         self.tables.iter().for_each(|stored| stored.start_reading());
         let bits = self.tables.iter().map(|stored| stored.bucket_bits()).max().unwrap_or(0);
         self.held = Held::Some(Resident::new(bits));
-    }
-
-    /// What is due when the frontier stands there has been dealt with.
-    pub(crate) fn stands_at(&mut self, frontier: Watermark) {
-        if let Some(schedule) = &mut self.schedule {
-            schedule.stands_at(frontier.0);
-        }
+        self.schedule.iter_mut().for_each(Schedule::let_go);
     }
 
     /// A checkpoint barrier has come, and nothing of it has been handed over: from it on everything is noted.
@@ -252,35 +244,6 @@ impl Loader {
             Held::AllSince(since) => self.tables.iter().all(|stored| stored.durable() >= since),
             Held::All => false,
         }
-    }
-
-    /// Whether the operator is to be let go of at every checkpoint: it would be given again what it still holds.
-    pub(crate) fn is_log(&self) -> bool {
-        let is_log = self.schedule.as_ref().is_some_and(Schedule::loads_rows);
-        is_log && matches!(self.held, Held::Some(_))
-    }
-
-    /// Notes changes that are handed over at a barrier.
-    fn note(&mut self, epoch: Epoch, changes: &[(usize, ChangeBatch)]) -> Result<()> {
-        for (table, stored) in self.tables.iter().enumerate() {
-            let own = changes.iter().filter(|(of, _)| *of == table);
-            let own: Vec<ChangeBatch> = own.map(|(_, changes)| changes.clone()).collect();
-            stored.hand_over(epoch, &own);
-            if let (Held::Some(_), Some(schedule)) = (&self.held, &mut self.schedule) {
-                own.iter().try_for_each(|changes| schedule.note(table, changes))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes what the operator has handed over at a checkpoint barrier, and adds what was handed over before.
-    ///
-    /// # Errors
-    /// When it is not what the operator says it is.
-    pub(crate) fn hand_over(&mut self, epoch: Epoch, delta: &mut Delta) -> Result<()> {
-        self.note(epoch, delta.changes())?;
-        delta.prepend(std::mem::take(&mut self.early));
-        Ok(())
     }
 
     /// Gives the operator the state of the keys of a batch that it does not have. Gives the rows that were loaded.
@@ -306,6 +269,10 @@ impl Loader {
         for (number, stored) in self.tables.iter().enumerate() {
             let part = stored.read(&stored.view(), &missing, resident.bits())?;
             rows += part.num_rows();
+            let part = match &mut self.schedule {
+                Some(schedule) => schedule.met(number, part)?,
+                None => part,
+            };
             if !part.is_empty() {
                 parts.push((number, part));
             }
@@ -315,114 +282,6 @@ impl Loader {
         }
         resident.enter(&missing);
         Ok(rows)
-    }
-
-    /// The end of an epoch: whether something may be due that is not in memory.
-    pub(crate) fn may_be_due(&self, frontier: Watermark) -> bool {
-        let schedule = self.schedule.as_ref().filter(|_| matches!(self.held, Held::Some(_)));
-        schedule.is_some_and(|schedule| schedule.may_be_due(frontier.0))
-    }
-
-    /// Begins to load what is due. An operator that is a log hands over what it has, and is then to be replaced by an empty one.
-    ///
-    /// # Errors
-    /// When the state cannot be read; the operator's.
-    pub(crate) fn begin_due(
-        &mut self,
-        epoch: Epoch,
-        frontier: Watermark,
-        operator: &mut dyn Operator,
-    ) -> Result<()> {
-        let mut delta = Delta::default();
-        operator.checkpoint(&mut delta)?;
-        self.note(epoch, delta.changes())?;
-        self.early.append(delta);
-        let bits = part_bits(self.rows());
-        let sweeps = self.tables.iter().map(Sweep::new).collect::<Result<_>>()?;
-        if let Some(schedule) = &mut self.schedule {
-            schedule.sweeps = sweeps;
-            schedule.reading = Some(Reading { now: frontier.0, bits, next: 0 });
-        }
-        Ok(())
-    }
-
-    /// Gives the operator the next part of what is due, and the number of its rows; `None`: that was all.
-    ///
-    /// # Errors
-    /// As [`Self::begin_due`].
-    pub(crate) fn load_due(&mut self, operator: &mut dyn Operator) -> Result<Option<usize>> {
-        let Some(schedule) = &mut self.schedule else { return Ok(None) };
-        let Some(mut reading) = schedule.reading.take() else { return Ok(None) };
-        while reading.next < reading.parts() {
-            let mut parts = Vec::new();
-            for table in 0..self.tables.len() {
-                let rows = schedule.sweeps[table].read(&[reading.next], reading.bits)?;
-                let due = schedule.select(table, &rows, reading.now)?;
-                if !due.is_empty() {
-                    parts.push((table, due));
-                }
-            }
-            reading.next += 1;
-            if !parts.is_empty() {
-                let rows = parts.iter().map(|(_, rows)| rows.num_rows()).sum();
-                operator.load(parts)?;
-                schedule.reading = Some(reading);
-                return Ok(Some(rows));
-            }
-        }
-        schedule.read_all(reading.now);
-        Ok(None)
-    }
-
-    /// A checkpoint barrier: deletes a part of what is due, is not in memory and need not be loaded.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
-    pub(crate) fn drop_due(
-        &mut self,
-        epoch: Epoch,
-        frontier: Watermark,
-        delta: &mut Delta,
-    ) -> Result<()> {
-        let rows = self.rows();
-        let (Held::Some(resident), Some(schedule)) = (&self.held, &mut self.schedule) else {
-            return Ok(());
-        };
-        if !schedule.should_drop(frontier.0, rows) {
-            return Ok(());
-        }
-        let bits = part_bits(rows).min(resident.bits());
-        let fits = |reading: &Reading| reading.bits <= resident.bits();
-        let mut reading = match schedule.reading.take().filter(fits) {
-            Some(reading) => reading,
-            None => Reading { now: frontier.0, bits, next: 0 },
-        };
-        let end = reading.next.saturating_add(DROP_PARTS.max(reading.parts() / DROP_STEPS));
-        let end = end.min(reading.parts());
-        let columns = &schedule.due.columns;
-        let mut deletes = Delta::default();
-        for (table, stored) in self.tables.iter().enumerate() {
-            let sweep = Sweep::new(stored)?;
-            for part in reading.next..end {
-                let cold = resident.cold_of(part, reading.bits);
-                let rows = match &cold {
-                    None => sweep.read(&[part], reading.bits)?,
-                    Some(cold) => sweep.read(cold, resident.bits())?,
-                };
-                deletes.push(table, due_rows(&rows, columns[table], reading.now)?.negate());
-            }
-        }
-        reading.next = end;
-        let is_over = end == reading.parts();
-        let now = reading.now;
-        schedule.reading = (!is_over).then_some(reading);
-        self.note(epoch, deletes.changes())?;
-        delta.append(deletes);
-        let rows = self.rows();
-        if let Some(schedule) = self.schedule.as_mut().filter(|_| is_over) {
-            schedule.dropped_all(now, rows);
-        }
-        Ok(())
     }
 }
 

@@ -36,6 +36,7 @@ impl Paging {
     /// The operator begins without state.
     pub(crate) fn begin_empty(&mut self) {
         self.loader.let_go();
+        self.loader.begins();
     }
 
     /// The task goes on where the frontier stood there.
@@ -62,14 +63,15 @@ impl Paging {
         operator: &mut Box<dyn Operator>,
     ) -> Result<Option<usize>> {
         if !self.is_loading_due {
-            if !self.loader.may_be_due(frontier) {
+            if !self.loader.may_be_due(frontier, barrier.time_ms) {
                 return Ok(None);
             }
-            self.loader.begin_due(barrier.epoch, frontier, operator.as_mut())?;
-            self.renew(frontier, operator)?;
+            if self.loader.begin_due(barrier.epoch, operator.as_mut())? {
+                self.renew(frontier, operator)?;
+            }
             self.is_loading_due = true;
         }
-        let loaded = self.loader.load_due(operator.as_mut())?;
+        let loaded = self.loader.load_due(barrier.epoch, operator.as_mut())?;
         self.is_loading_due = loaded.is_some();
         Ok(loaded)
     }

@@ -84,15 +84,15 @@ fn a_window_that_is_not_in_memory_is_given_part_by_part() {
     driven
         .feed(0, batch(&TYPES, &[(vec![Some(10), Some(7)], -1), (vec![Some(10), Some(5000)], 1)]));
     let now = Watermark(10);
-    assert!(loader.may_be_due(now));
-    loader.begin_due(Epoch(1), now, driven.operator.as_mut()).unwrap();
+    assert!(loader.may_be_due(now, 0));
+    loader.begin_due(Epoch(1), driven.operator.as_mut()).unwrap();
     (driven.operator, driven.dips) = (make(), false);
     driven.operator.restored(now).unwrap();
     let (mut loaded, mut most) = (0, 0);
-    while let Some(rows) = loader.load_due(driven.operator.as_mut()).unwrap() {
+    while let Some(rows) = loader.load_due(Epoch(1), driven.operator.as_mut()).unwrap() {
         loaded += rows;
         most = most.max(driven.state_rows());
-        driven.due();
+        driven.due_at(0);
         assert_eq!(driven.state_rows(), 0);
     }
     assert_eq!((loaded, driven.sum.len()), (1000, 1000));
@@ -100,8 +100,8 @@ fn a_window_that_is_not_in_memory_is_given_part_by_part() {
     assert!(!driven.sum.keys().any(|row| row.ends_with("| t7-and-so-long-that-it-is-not-inlined")));
     driven.barrier();
     assert_eq!(driven.watermark, Some(now));
-    assert!(!loader.may_be_due(Watermark(19)) && loader.may_be_due(Watermark(20)));
-    // What was given is taken out of the table, which then has the open window: 1500 and 1, less 1 and 1000.
+    assert!(!loader.may_be_due(Watermark(19), 0) && loader.may_be_due(Watermark(20), 0));
+    // What was given is taken out of the table: of 1500 and one that came, less one, 1000 are gone.
     let mut delta = Delta::default();
     driven.operator.checkpoint(&mut delta).unwrap();
     loader.hand_over(Epoch(2), &mut delta).unwrap();
