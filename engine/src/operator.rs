@@ -86,6 +86,23 @@ pub trait Operator: Send {
         Err(crate::error::EngineError::internal("an operator that is not loaded by key"))
     }
 
+    /// When stored rows become due by time alone, without a row of their keys coming, and what happens to them then; goes with
+    /// [`Operator::lookup`]. So an operator may be without state that it has to act on.
+    fn due(&self) -> Option<Due> {
+        None
+    }
+
+    /// What has been loaded since the last call is due, as time stands: to be emitted and dropped as by [`Operator::on_barrier`], before
+    /// which this is called for one part of the state after the other; all input of the epoch has come. Not with
+    /// [`DueAction::Drop`].
+    ///
+    /// # Errors
+    /// Any error fails the job.
+    fn on_due(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        let _ = (barrier, ctx, out);
+        Ok(())
+    }
+
     /// All state is there; `frontier` is where the input watermark stood. Nothing may be emitted: what the state implies
     /// has been emitted before the checkpoint.
     ///
@@ -121,10 +138,56 @@ pub trait Operator: Send {
 /// By which columns an operator's state is found: rows of an input need the state of equal values and of no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// Columns of each input.
+    /// Columns of each input; none for inputs whose rows need no state when they come.
     pub inputs: Vec<Vec<usize>>,
     /// Columns of each state table.
     pub tables: Vec<Vec<usize>>,
+}
+
+/// When rows of an operator's tables become due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// For each state table where the time is from which on its rows are due. A table without one: its rows are due with those of
+    /// equal keys in the others.
+    pub columns: Vec<Option<DueColumn>>,
+    /// Which time that is.
+    pub clock: DueClock,
+    /// How they are dealt with where they are not in memory.
+    pub action: DueAction,
+}
+
+/// A column with a timestamp in microseconds; a row is due so long after it, and never where it is NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueColumn {
+    /// In the table.
+    pub column: usize,
+    /// In microseconds.
+    pub after_us: i64,
+}
+
+/// The time by which rows are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueClock {
+    /// The frontier of the operator's inputs.
+    Watermark,
+    /// The time of barriers, and rows live for so long (`expiry.rs`); after a start all begin anew to do so.
+    TimeToLive {
+        /// In milliseconds.
+        ttl_ms: u64,
+    },
+}
+
+/// What happens to rows that are due and not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DueAction {
+    /// Nothing follows from them any more: they are deleted from the tables, sooner or later, and not loaded for it. All tables have
+    /// the time.
+    Drop,
+    /// They are loaded, and nothing else; the operator holds nothing of them behind [`Operator::on_due`]. If it needs no state when a row
+    /// comes (no `Lookup::inputs`), all that it holds is what has come since the last checkpoint, and that is loaded with the rest.
+    LoadRows,
+    /// All rows of their keys are loaded, maybe somewhat before they are due; what is left of them stays with the operator.
+    LoadKeys,
 }
 
 /// How an operator's current output can be had again. Watermarks are forwarded by all that can.

@@ -117,6 +117,19 @@ impl Delta {
         self.changes
     }
 
+    /// Adds changes that came later.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.changes.extend(later.changes);
+    }
+
+    /// Adds changes that came before.
+    pub(crate) fn prepend(&mut self, mut earlier: Self) {
+        if !earlier.is_empty() {
+            earlier.append(std::mem::take(self));
+            *self = earlier;
+        }
+    }
+
     /// Keeps the changes of some tables only.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
         self.changes.retain(|(table, _)| keep(*table));

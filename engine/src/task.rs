@@ -287,15 +287,12 @@ impl Task {
 
     fn end_epoch(&mut self, barrier: &Barrier, waited: Duration) -> Result<bool> {
         for node in 0..self.nodes.len() {
+            self.emit_due(node, barrier)?;
             let mut out = Output::default();
             let started = Instant::now();
             self.nodes[node].operator.on_barrier(barrier, &self.context, &mut out)?;
             self.metrics.node(node).took(0, started);
-            let mut queue = VecDeque::new();
-            self.enqueue_output(node, &mut out, &mut queue);
-            for (target, item) in queue {
-                self.deliver(target, item)?;
-            }
+            self.pass_on(node, &mut out)?;
             let size = self.nodes[node].operator.state_size();
             self.metrics.node(node).holds(size);
             if let Some(paging) = &mut self.nodes[node].paging
@@ -326,6 +323,30 @@ impl Task {
         Ok(barrier.stops(self.job))
     }
 
+    /// What time has made due of a node's state that is not in memory: part by part, so that no more is held than one of them.
+    fn emit_due(&mut self, node: usize, barrier: &Barrier) -> Result<()> {
+        loop {
+            let started = Instant::now();
+            let Node { operator, paging, frontier, .. } = &mut self.nodes[node];
+            let Some(paging) = paging else { return Ok(()) };
+            let Some(loaded) = paging.load_due(barrier, *frontier, operator)? else {
+                return Ok(());
+            };
+            let mut out = Output::default();
+            operator.on_due(barrier, &self.context, &mut out)?;
+            self.metrics.node(node).loaded(loaded);
+            self.metrics.node(node).took(0, started);
+            self.pass_on(node, &mut out)?;
+        }
+    }
+
+    /// Passes on what a node has emitted.
+    fn pass_on(&mut self, node: usize, out: &mut Output) -> Result<()> {
+        let mut queue = VecDeque::new();
+        self.enqueue_output(node, out, &mut queue);
+        queue.into_iter().try_for_each(|(target, item)| self.deliver(target, item))
+    }
+
     /// A checkpoint: what has changed since the last one goes to the coordinator, before the barrier goes on. So when the
     /// last task has acknowledged the barrier, everything has arrived.
     fn hand_over(&mut self, barrier: &Barrier, waited: Duration) -> Result<()> {
@@ -340,7 +361,7 @@ impl Task {
             delta.retain(|table| !durable.elsewhere[node][table]);
             let Node { operator, paging, frontier, .. } = &mut self.nodes[node];
             if let Some(paging) = paging
-                && paging.handed_over(barrier, &delta, *frontier, operator)?
+                && paging.handed_over(barrier, &mut delta, *frontier, operator)?
             {
                 self.metrics.node(node).let_go();
             }
@@ -403,6 +424,9 @@ impl Task {
             }
             node.frontier = node.watermarks.iter().copied().min().unwrap_or(Watermark::MIN);
             node.operator.restored(node.frontier)?;
+            if let Some(paging) = &mut node.paging {
+                paging.stands_at(node.frontier);
+            }
         }
         if let (Terminal::Relation(root), Some(mark)) = (&mut self.terminal, record.output) {
             root.resume(Watermark(mark));

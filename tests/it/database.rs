@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use millstream_engine::state::MemoryBackend;
 use millstream_engine::{Engine, EngineConfig};
 use millstream_sql::session::{Database, Session, Statement};
 use millstream_sql::{Outcome, SqlError, TransactionStatus};
@@ -16,21 +17,24 @@ pub struct Setup {
     pub parallelism: usize,
     /// Limits so small that everything takes many batches and channels fill.
     pub small: bool,
+    /// Memory is always short: state and contents are let go of at each checkpoint, and there are many.
+    pub tight: bool,
 }
 
 impl Setup {
     /// Every setup of the slt suite.
-    pub const ALL: [Self; 5] = [
-        Self { parallelism: 1, small: false },
-        Self { parallelism: 2, small: false },
-        Self { parallelism: 4, small: false },
-        Self { parallelism: 1, small: true },
-        Self { parallelism: 4, small: true },
+    pub const ALL: [Self; 6] = [
+        Self::parallel(1),
+        Self::parallel(2),
+        Self::parallel(4),
+        Self { small: true, ..Self::parallel(1) },
+        Self { small: true, ..Self::parallel(4) },
+        Self { tight: true, ..Self::parallel(2) },
     ];
 
     /// This many tasks, the usual limits.
-    pub fn parallel(parallelism: usize) -> Self {
-        Self { parallelism, small: false }
+    pub const fn parallel(parallelism: usize) -> Self {
+        Self { parallelism, small: false, tight: false }
     }
 
     /// A new empty database.
@@ -41,7 +45,15 @@ impl Setup {
             config.batch_rows = 3;
             config.channel_rows_max = 4;
         }
-        Database::new(Engine::start(config), millstream_connectors::catalog())
+        let engine = if self.tight {
+            (config.state_memory, config.checkpoint_interval_ms) = (1, 10);
+            let engine = Engine::open(config, Arc::new(MemoryBackend::default())).unwrap();
+            engine.finish_recovery().unwrap();
+            engine
+        } else {
+            Engine::start(config)
+        };
+        Database::new(engine, millstream_connectors::catalog())
     }
 }
 

@@ -23,3 +23,4 @@ mod store;
 mod text;
 mod tidy;
 mod twin;
+mod windows;

@@ -65,8 +65,10 @@ struct Case {
 impl Case {
     fn from_seed(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let setup =
-            Setup { parallelism: [1, 2, 4][rng.random_range(0..3)], small: rng.random_bool(0.5) };
+        let setup = Setup {
+            small: rng.random_bool(0.5),
+            ..Setup::parallel([1, 2, 4][rng.random_range(0..3)])
+        };
         let tables: Vec<Table> =
             (0..rng.random_range(2..=3)).map(|n| Table::random(&mut rng, n)).collect();
         let mut steps: Vec<Step> =
@@ -183,7 +185,7 @@ impl Case {
                 all.push(with(steps));
             }
         }
-        let simple = Setup { parallelism: 1, small: false };
+        let simple = Setup::parallel(1);
         if self.setup != simple {
             all.push(Self { setup: simple, steps: self.steps.clone() });
         }

@@ -207,3 +207,8 @@ fn one_task_small_limits() {
 fn four_tasks_small_limits() {
     run_all(Setup::ALL[4]);
 }
+
+#[test]
+fn two_tasks_short_of_memory() {
+    run_all(Setup::ALL[5]);
+}

@@ -98,9 +98,8 @@ fn lookup_of(
     let own = operator.state_tables();
     let deals = own.iter().map(|table| Deal::of(table, &node.distributions));
     let deals = deals.collect::<Result<Vec<_>>>()?;
-    // State with a time to live stays in memory: all of its keys have an age, also those that no row comes for.
-    let by_key = node.plan.state_ttl_ms.is_none() && !deals.contains(&Deal::Every);
-    let Some(lookup) = operator.lookup().filter(|_| by_key) else { return Ok(None) };
+    let is_by_key = !deals.contains(&Deal::Every);
+    let Some(lookup) = operator.lookup().filter(|_| is_by_key) else { return Ok(None) };
     let types = lookup.tables[0].iter().map(|&c| own[0].schema.field(c).data_type().clone());
     let types = types.collect();
     Ok(Some((lookup, types)))
@@ -169,7 +168,7 @@ impl Inner {
                 stored.push(tables.add(key, kind, schema, places, list));
             }
             let inputs = lookup.inputs.iter().map(|columns| Places::new(columns, &types));
-            let loader = Loader::new(stored, inputs.collect::<Result<_>>()?);
+            let loader = Loader::new(stored, inputs.collect::<Result<_>>()?, operator.due());
             let share = Share::new(self.budget(), memory);
             Ok(Some(Paging::new(loader, share, of.plan.clone())))
         });

@@ -36,6 +36,9 @@ mod model;
 mod query;
 mod restarts;
 
+/// How many rows of the source there are of each `v`.
+const EACH: i64 = (SOURCE_ROWS / 10 * SPLITS) as i64;
+
 struct Simulation {
     database: Arc<Inner>,
     driver: Driver,
@@ -160,6 +163,7 @@ impl Simulation {
         let id = RelationId(self.model.next_id);
         self.model.next_id += 1;
         let query = match input == SOURCE {
+            true if self.random.random() => Query::Final,
             true => Query::Count,
             false => Query::ALL[self.random.random_range(0..Query::ALL.len())],
         };
@@ -232,8 +236,20 @@ impl Simulation {
             return;
         }
         let ready = |made: &&Made| made.input == SOURCE && self.database.read(&[made.id]).is_ok();
-        let ids: Vec<_> = self.model.views.iter().filter(ready).map(|made| made.id).collect();
-        let Ok(read) = self.database.read(&ids) else { return };
+        let views: Vec<Made> = self.model.views.iter().filter(ready).copied().collect();
+        let all: Vec<_> = views.iter().map(|made| made.id).collect();
+        let Ok(read) = self.database.read(&all) else { return };
+        let of = |query| views.iter().filter(move |made| made.query == query).map(|made| made.id);
+        for id in of(Query::Final) {
+            let held = self.contents(&read, id);
+            let is_final = held.keys().all(|(_, count)| *count == EACH);
+            assert!(
+                is_final && matches!(held.len(), 0 | 10),
+                "{id} at epoch {}: {held:?}",
+                read.epoch
+            );
+        }
+        let ids: Vec<_> = of(Query::Count).collect();
         for pair in ids.windows(2) {
             let (one, other) = (self.contents(&read, pair[0]), self.contents(&read, pair[1]));
             assert_eq!(one, other, "{pair:?} at epoch {}", read.epoch);
@@ -265,12 +281,11 @@ impl Simulation {
         assert_eq!(self.contents(&read, TABLE), self.model.committed);
         for made in self.model.views.iter().filter(|made| made.input == SOURCE) {
             let read = self.database.read(&[made.id]).unwrap();
-            let each = (SOURCE_ROWS / 10 * SPLITS) as i64;
-            let all: Bag = (0..10).map(|v| ((v, each), 1)).collect();
+            let all: Bag = (0..10).map(|v| ((v, EACH), 1)).collect();
             let held = self.contents(&read, made.id);
             if self.may_repeat() {
                 let counts: BTreeMap<i64, i64> = held.into_keys().collect();
-                assert!((0..10).all(|v| counts[&v] >= each), "{made:?}: {counts:?}");
+                assert!((0..10).all(|v| counts[&v] >= EACH), "{made:?}: {counts:?}");
             } else {
                 assert_eq!(held, all, "{made:?}");
             }

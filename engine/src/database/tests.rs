@@ -59,13 +59,18 @@ fn scan(engine: &Engine, id: u64) -> StreamPlan {
 
 /// `SELECT v, count(*) FROM .. GROUP BY v`
 pub(super) fn count_by_v(input: StreamPlan) -> StreamPlan {
+    count_by(input, vec![1])
+}
+
+/// The number of rows of each group, whose first column is not NULL.
+pub(super) fn count_by(input: StreamPlan, group: Vec<usize>) -> StreamPlan {
     let args = vec![Arc::new(Column::new("k", 0)) as Expr];
     let function = AggregateExprBuilder::new(count_udaf(), args)
         .schema(Arc::clone(&input.schema))
         .alias("count")
         .build()
         .unwrap();
-    input.aggregate(vec![1], vec![AggregateCall { function: Arc::new(function), filter: None }])
+    input.aggregate(group, vec![AggregateCall { function: Arc::new(function), filter: None }])
 }
 
 fn view(engine: &Engine, id: u64, plan: StreamPlan) {

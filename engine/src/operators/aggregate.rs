@@ -37,7 +37,9 @@ use crate::change_batch::{ChangeBatch, project_schema};
 use crate::error::Result;
 use crate::errors::RowError;
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
+use crate::operator::{
+    Context, Due, DueAction, DueClock, DueColumn, Lookup, Operator, Output, Replay, StateSize,
+};
 use crate::operators::expiry::Expiry;
 use crate::plan;
 use crate::state::{Delta, StateTable};
@@ -99,7 +101,8 @@ pub(crate) fn build(
     // Ids of forgotten groups come again: new groups are then not those with the next ids.
     let emits_at_once =
         input_append_only && plan.calls.is_empty() && !plan.group.is_empty() && !drops_groups;
-    let values = if emits_at_once { Vec::new() } else { groups.fields() };
+    let mut values = if emits_at_once { Vec::new() } else { groups.fields() };
+    values.extend(ttl_ms.map(|_| expire::field()));
     Ok(Box::new(HashAggregate {
         durable: Durable::new(&plan.group, &group_schema, values, &mut calls.folds),
         groups,
@@ -118,6 +121,7 @@ pub(crate) fn build(
         failing: BTreeMap::new(),
         watermark: None,
         closing: plan.closes.map(Closing::new),
+        ttl_ms,
         expiry: ttl_ms.map(Expiry::new),
     }))
 }
@@ -148,6 +152,7 @@ struct HashAggregate {
     watermark: Option<Watermark>,
     /// Present where groups are forgotten when their window has closed.
     closing: Option<Closing>,
+    ttl_ms: Option<u64>,
     /// Present where groups are dropped that nothing has touched for a while.
     expiry: Option<Expiry>,
 }
@@ -236,16 +241,34 @@ impl Operator for HashAggregate {
     }
 
     fn restored(&mut self, _: Watermark) -> Result<()> {
+        self.touch_all();
         self.find_failing()
     }
 
     fn lookup(&self) -> Option<Lookup> {
         let keys: Vec<usize> = (0..self.group_columns.len()).collect();
-        let by_key = !keys.is_empty() && self.closing.is_none();
-        by_key.then(|| Lookup {
+        (!keys.is_empty()).then(|| Lookup {
             inputs: vec![self.group_columns.clone()],
             tables: vec![keys; self.durable.tables().len()],
         })
+    }
+
+    /// Groups of closed windows have been given, and no row comes for them any more; those whose time is over are taken back.
+    fn due(&self) -> Option<Due> {
+        let tables = self.durable.tables().len();
+        if let Some(closing) = &self.closing {
+            let columns = vec![Some(DueColumn { column: closing.key(), after_us: 0 }); tables];
+            return Some(Due { columns, clock: DueClock::Watermark, action: DueAction::Drop });
+        }
+        let mut columns = vec![None; tables];
+        let column = self.group_columns.len() + self.groups.fields().len();
+        columns[0] = Some(DueColumn { column, after_us: 0 });
+        let clock = DueClock::TimeToLive { ttl_ms: self.ttl_ms? };
+        Some(Due { columns, clock, action: DueAction::LoadRows })
+    }
+
+    fn on_due(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.expire(barrier.time_ms, ctx, out)
     }
 
     fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {

@@ -1,10 +1,10 @@
 //! When keys were touched last, for state that is dropped when nothing has touched it for a while (`state_ttl`).
 //!
 //! Time goes in steps of an eighth of the time to live, and comes with the barriers: an operator reads no clock. A key
-//! is given out between the time to live and nine eighths of it after it was touched last, at the next barrier. What has
-//! been touched is not part of checkpoints: after a restart all keys count as touched then.
+//! is given out between the time to live and nine eighths of it after it was touched last, at the next barrier. After a
+//! restart all keys count as touched then. Where state is let go of while it runs, its tables tell when each key expires.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 /// Steps in a time to live.
 const STEPS: u32 = 8;
@@ -12,19 +12,23 @@ const STEPS: u32 = 8;
 const NONE: u32 = u32::MAX;
 /// The stamp of a key that was touched in the epoch that runs: its barrier says when that was.
 const NOW: u32 = NONE - 1;
+/// The stamp of a key that came back in the epoch that runs.
+const BACK: u32 = NONE - 2;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Expiry {
     step_ms: u64,
-    /// Time begins at the first barrier.
+    /// The number of the step that stamps count from; known from the first barrier on.
     origin: Option<u64>,
     /// The step in which each key was touched last.
     stamps: Vec<u32>,
     /// The keys touched in this epoch, each with its stamp before.
     now: Vec<(u32, u32)>,
+    /// The keys that came back in this epoch, and when they expire, in microseconds.
+    back: Vec<(u32, i64)>,
     /// The keys touched in each step; valid where `stamps` agrees.
-    touched: VecDeque<(u32, Vec<u32>)>,
+    touched: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Expiry {
@@ -34,21 +38,41 @@ impl Expiry {
             origin: None,
             stamps: Vec::new(),
             now: Vec::new(),
-            touched: VecDeque::new(),
+            back: Vec::new(),
+            touched: BTreeMap::new(),
         }
     }
 
     /// A key, or whatever has a dense number, was touched.
     #[inline]
     pub(crate) fn touch(&mut self, id: u32) {
+        let before = self.stamp(id, NOW);
+        if before != NOW {
+            self.now.push((id, before));
+        }
+    }
+
+    /// A key is there again, as it was: not touched, unless that has happened in this epoch.
+    pub(crate) fn bring_back(&mut self, id: u32, expires_us: i64) {
+        self.stamp(id, BACK);
+        self.back.push((id, expires_us));
+    }
+
+    /// Sets the stamp; gives the one before.
+    #[inline]
+    fn stamp(&mut self, id: u32, stamp: u32) -> u32 {
         let place = id as usize;
         if self.stamps.len() <= place {
             self.stamps.resize(place + 1, NONE);
         }
-        let before = std::mem::replace(&mut self.stamps[place], NOW);
-        if before != NOW {
-            self.now.push((id, before));
-        }
+        std::mem::replace(&mut self.stamps[place], stamp)
+    }
+
+    /// When the key will be given out, in microseconds, unless it is touched before. To be asked behind a barrier.
+    pub(crate) fn expires_us(&self, id: u32) -> Option<i64> {
+        let stamp = *self.stamps.get(id as usize)?;
+        let step = self.origin?.checked_add(u64::from(stamp))?;
+        (stamp < BACK).then(|| end_us(step, self.step_ms))
     }
 
     /// The key is gone; its number may be given to another.
@@ -61,10 +85,22 @@ impl Expiry {
     /// The epoch ends at this time. Gives the keys that are to be dropped now, each once, in order of when they were
     /// touched.
     pub(crate) fn advance(&mut self, now_ms: u64) -> Vec<u32> {
-        let origin = *self.origin.get_or_insert(now_ms);
-        let step = now_ms.saturating_sub(origin) / self.step_ms;
-        // Below the stamps that mean something else; the time of such a run does not come.
-        let step = u32::try_from(step).unwrap_or(NOW).min(NOW - 1);
+        let number = now_ms / self.step_ms;
+        // What came back from before that has expired.
+        let origin = *self.origin.get_or_insert(number.saturating_sub(2 * u64::from(STEPS)));
+        let count = |number: u64| {
+            // Below the stamps that mean something else; the time of such a run does not come.
+            u32::try_from(number.saturating_sub(origin)).unwrap_or(NOW).min(BACK - 1)
+        };
+        let step = count(number);
+        for (id, expires_us) in std::mem::take(&mut self.back) {
+            if self.stamps[id as usize] == BACK {
+                let end = u64::try_from(expires_us).unwrap_or(0) / 1000 / self.step_ms;
+                let touched = count(end.saturating_sub(u64::from(STEPS) + 1)).min(step);
+                self.stamps[id as usize] = touched;
+                self.note(touched, id);
+            }
+        }
         for (id, before) in std::mem::take(&mut self.now) {
             let stamp = &mut self.stamps[id as usize];
             if *stamp == NOW {
@@ -75,10 +111,10 @@ impl Expiry {
             }
         }
         let mut expired = Vec::new();
-        while let Some((touched, _)) = self.touched.front()
-            && step.saturating_sub(*touched) > STEPS
+        while let Some(first) = self.touched.first_entry()
+            && step.saturating_sub(*first.key()) > STEPS
         {
-            let Some((touched, ids)) = self.touched.pop_front() else { break };
+            let (touched, ids) = first.remove_entry();
             for id in ids {
                 if self.stamps[id as usize] == touched {
                     self.stamps[id as usize] = NONE;
@@ -90,22 +126,30 @@ impl Expiry {
     }
 
     fn note(&mut self, step: u32, id: u32) {
-        match self.touched.back_mut() {
-            Some((newest, ids)) if *newest == step => ids.push(id),
-            _ => self.touched.push_back((step, vec![id])),
-        }
+        self.touched.entry(step).or_default().push(id);
     }
 
     /// Approximate memory.
     pub(crate) fn bytes(&self) -> usize {
-        let touched: usize = self.touched.iter().map(|(_, ids)| ids.capacity()).sum();
-        (self.stamps.capacity() + touched) * 4 + self.now.capacity() * 8
+        let touched: usize = self.touched.values().map(Vec::capacity).sum();
+        (self.stamps.capacity() + touched) * 4 + (self.now.capacity() + self.back.capacity()) * 8
     }
 }
 
 /// How often time is to come, for state of this time to live.
 pub(crate) fn step_ms(ttl_ms: u64) -> u64 {
     (ttl_ms / u64::from(STEPS)).max(1)
+}
+
+/// When a key expires that is touched now, in microseconds.
+pub(crate) fn expires_us(now_ms: u64, ttl_ms: u64) -> i64 {
+    end_us(now_ms / step_ms(ttl_ms), step_ms(ttl_ms))
+}
+
+/// When keys expire that were touched in this step.
+fn end_us(step: u64, step_ms: u64) -> i64 {
+    let end_ms = step.saturating_add(u64::from(STEPS) + 1).saturating_mul(step_ms);
+    i64::try_from(end_ms.saturating_mul(1000)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -127,6 +171,35 @@ mod tests {
         assert!(expiry.advance(1_001_599).is_empty());
         assert_eq!(expiry.advance(1_001_600), [1]);
         assert!(expiry.advance(9_000_000).is_empty());
+    }
+
+    #[test]
+    fn a_key_that_comes_back_goes_when_it_would_have_gone() {
+        for (back, goes) in [(1_000_950, 1_001_600), (1_001_150, 1_001_600), (1_002_000, 1_002_000)]
+        {
+            let mut first = Expiry::new(800);
+            first.advance(1_000_000);
+            first.touch(7);
+            // In the step from 1_000_700 on.
+            first.advance(1_000_750);
+            assert_eq!(first.expires_us(7), Some(1_001_600_000));
+            assert_eq!(first.expires_us(7), Some(expires_us(1_000_750, 800)));
+            let mut second = Expiry::new(800);
+            second.bring_back(3, 1_001_600_000);
+            second.bring_back(4, 1_001_600_000);
+            second.touch(4);
+            assert_eq!(second.expires_us(3), None);
+            if goes > back {
+                assert!(second.advance(back).is_empty());
+                assert_eq!(second.expires_us(3), Some(1_001_600_000));
+                assert!(second.advance(goes - 1).is_empty());
+            }
+            assert_eq!(second.advance(goes), [3]);
+        }
+        let mut never = Expiry::new(800);
+        never.bring_back(0, i64::MAX);
+        never.advance(1_000_000);
+        assert_eq!(never.expires_us(0), Some(expires_us(1_000_000, 800)), "as if touched now");
     }
 
     #[test]

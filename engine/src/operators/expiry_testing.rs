@@ -1,14 +1,18 @@
 //! State with a time to live leaves nothing behind: the test of every operator that has it.
 //!
 //! Random rows come, leave, and leave after their time is over; time passes. The sum of what was given never has a row fewer
-//! than not at all, nor has what was handed over for checkpoints; and when nothing has come for long, both are empty.
+//! than not at all, nor has what was handed over for checkpoints; and when nothing has come for long, both are empty. Where state
+//! can be loaded by key, another one runs beside it that is let go of again and again: it gives the same at each barrier.
 
 use proptest::prelude::*;
 
-use super::restore_testing::Contents;
+use super::restore_testing::{Contents, loader_of};
 use super::row_store::testing::{Bag, Driven, TestRow, add, admissible, batch};
+use crate::change_batch::ChangeBatch;
 use crate::operator::Operator;
+use crate::state::loader::Loader;
 use crate::state::{Delta, StateTable};
+use crate::time::{Epoch, Watermark};
 
 /// The time to live of the operators that are tested.
 pub(crate) const TTL_MS: u64 = 80;
@@ -27,34 +31,41 @@ pub(crate) fn changes(inputs: usize, width: usize) -> impl Strategy<Value = Vec<
 
 /// See the module's text. `stays`: what was given stays, only the state goes.
 pub(crate) fn check(
-    operator: Box<dyn Operator>,
+    make: &dyn Fn() -> Box<dyn Operator>,
     types: &[&[&str]],
     append_only: bool,
     changes: &[Change],
     stays: bool,
 ) {
-    let tables = operator.state_tables();
+    let mut driven = Driven::new(make());
+    let tables = driven.operator.state_tables();
     let mut contents: Vec<Contents> = tables.iter().map(Contents::new).collect();
-    let mut driven = Driven::new(operator);
     driven.ctx.durable = true;
     driven.dips = true;
+    let mut cold = Cold::new(make);
     let mut bags = vec![Bag::<TestRow>::new(); types.len()];
     let mut now = 1000;
     for (input, row, weight, time) in changes {
         let weight = if append_only { 1 } else { admissible(&bags[*input], row, *weight) };
         if weight != 0 {
             add(&mut bags[*input], row.clone(), weight);
-            driven.feed(*input, batch(types[*input], &[(row.clone(), weight)]));
+            let batch = batch(types[*input], &[(row.clone(), weight)]);
+            cold.iter_mut().for_each(|cold| cold.feed(*input, &batch));
+            driven.feed(*input, batch);
         }
         if let Some(time) = time {
             now += time;
             driven.barrier_at(now);
             hand_over(&mut driven, &tables, &mut contents);
+            cold.iter_mut().for_each(|cold| cold.barrier(now, &driven));
         }
     }
-    driven.barrier_at(now);
-    driven.barrier_at(now + TTL_MS * 3);
+    for now in [now, now + TTL_MS * 3] {
+        driven.barrier_at(now);
+        cold.iter_mut().for_each(|cold| cold.barrier(now, &driven));
+    }
     hand_over(&mut driven, &tables, &mut contents);
+    cold.iter_mut().for_each(Cold::ends);
     assert_eq!(driven.state_rows(), 0);
     assert!(stays || driven.sum.is_empty(), "{:?}", driven.sum);
     for (table, contents) in tables.iter().zip(&contents) {
@@ -72,5 +83,78 @@ fn hand_over(driven: &mut Driven, tables: &[StateTable], contents: &mut [Content
     for (table, contents) in tables.iter().zip(contents) {
         let rows = contents.rows(table);
         assert!((0..rows.num_rows()).all(|row| rows.weight(row) > 0), "{}", rows.pretty());
+    }
+}
+
+/// An operator that is let go of.
+struct Cold<'a> {
+    make: &'a dyn Fn() -> Box<dyn Operator>,
+    driven: Driven,
+    loader: Loader,
+    contents: Vec<Contents>,
+    barriers: u64,
+}
+
+impl<'a> Cold<'a> {
+    /// If it can be loaded by key.
+    fn new(make: &'a dyn Fn() -> Box<dyn Operator>) -> Option<Self> {
+        let mut driven = Driven::new(make());
+        (driven.ctx.durable, driven.dips) = (true, true);
+        let lookup = driven.operator.lookup()?;
+        let tables = driven.operator.state_tables();
+        let contents: Vec<Contents> = tables.iter().map(Contents::new).collect();
+        let rows = contents.iter().zip(&tables).map(|(contents, table)| contents.rows(table));
+        let rows: Vec<_> = rows.collect();
+        let mut loader = loader_of(driven.operator.as_ref(), &lookup, &rows);
+        loader.let_go();
+        Some(Self { make, driven, loader, contents, barriers: 0 })
+    }
+
+    fn feed(&mut self, input: usize, batch: &ChangeBatch) {
+        self.loader.load(input, batch, self.driven.operator.as_mut()).unwrap();
+        self.driven.feed(input, batch.clone());
+    }
+
+    /// Every other barrier is one of a checkpoint, and behind every other one of those it is let go of.
+    fn barrier(&mut self, now: u64, other: &Driven) {
+        self.barriers += 1;
+        let epoch = Epoch(self.barriers);
+        if self.loader.may_be_due(Watermark::MIN, now) {
+            assert!(!self.loader.begin_due(epoch, self.driven.operator.as_mut()).unwrap());
+            let before = self.driven.state_rows();
+            while self.loader.load_due(epoch, self.driven.operator.as_mut()).unwrap().is_some() {
+                self.driven.due_at(now);
+                assert!(self.driven.state_rows() <= before, "what was due has gone");
+            }
+        }
+        self.driven.barrier_at(now);
+        assert_eq!(self.driven.sum, other.sum);
+        if self.barriers % 2 == 0 {
+            self.checkpoint(epoch);
+        }
+        if self.barriers % 4 == 0 {
+            self.driven.operator = (self.make)();
+            self.driven.operator.restored(Watermark::MIN).unwrap();
+            self.loader.let_go();
+        }
+    }
+
+    fn checkpoint(&mut self, epoch: Epoch) {
+        let mut delta = Delta::default();
+        self.driven.operator.checkpoint(&mut delta).unwrap();
+        self.loader.hand_over(epoch, &mut delta).unwrap();
+        let tables = self.driven.operator.state_tables();
+        for (table, changes) in delta.into_changes() {
+            self.contents[table].add(&tables[table], &changes);
+        }
+    }
+
+    /// Everything has expired.
+    fn ends(&mut self) {
+        self.checkpoint(Epoch(self.barriers));
+        assert_eq!(self.driven.state_rows(), 0);
+        for (table, contents) in self.driven.operator.state_tables().iter().zip(&self.contents) {
+            assert_eq!(contents.rows(table).num_rows(), 0, "{}", contents.rows(table).pretty());
+        }
     }
 }

@@ -196,7 +196,8 @@ impl Operator for HashJoin {
     }
 
     fn lookup(&self) -> Option<Lookup> {
-        self.lookup_keys()
+        // With a time to live its state stays in memory: all rows have an age, also those that no row comes for.
+        self.lookup_keys().filter(|_| !self.expires)
     }
 
     fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {

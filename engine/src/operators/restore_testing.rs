@@ -2,11 +2,13 @@
 //!
 //! A script of epochs goes through an operator that runs for ever, and through one that is checkpointed, thrown away and
 //! rebuilt from the sum of what it handed over, in as many tasks as the script says; what came since the checkpoint comes
-//! again. Where state can be loaded by key, operators are also thrown away at a checkpoint and given what each batch needs.
+//! again. Where state can be loaded by key, operators are also thrown away at a checkpoint, or begin anew without state, and are
+//! given what each batch needs, and what time makes due.
 //! At each barrier both must have given the same rows, and the same watermark. Here the test plays the driver:
 //! it deals rows out, adds changes of state tables up, and gives them back in parts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow::array::BooleanArray;
 use arrow::datatypes::DataType;
@@ -15,12 +17,14 @@ use proptest::prelude::*;
 use crate::change_batch::ChangeBatch;
 use crate::key::{KeyEncoder, key_group, owner};
 use crate::message::{Barrier, BarrierKind};
-use crate::operator::{Context, Emitted, Operator, Output, Replay, StateSize};
+use crate::operator::{Context, Emitted, Lookup, Operator, Output, Replay, StateSize};
 use crate::operators::row_store::testing::{Bag, TestRow, add, admissible, batch};
-use crate::state::loader::Resident;
+use crate::plan::RelationId;
+use crate::state::layout::TableKey;
+use crate::state::loader::Loader;
 use crate::state::paged::Places;
-use crate::state::sorted::Sorted;
-use crate::state::{Delta, Placement, StateKind, StateTable};
+use crate::state::stored::Tables;
+use crate::state::{Delta, MemoryBackend, Placement, StateKind, StateTable};
 use crate::time::{Epoch, Watermark};
 
 mod replay;
@@ -43,6 +47,8 @@ pub(crate) enum End {
     LetGo,
     /// A crash, once: back to the last checkpoint, with this many tasks.
     Restart(usize),
+    /// The same; operators that can be loaded by key begin with nothing.
+    ColdStart(usize),
 }
 
 /// What happens in an epoch.
@@ -127,15 +133,8 @@ struct Task {
     contents: Vec<Contents>,
     /// The highest that was emitted.
     watermark: Watermark,
-    /// What is in memory, if not everything.
-    paged: Option<Paged>,
-}
-
-/// An operator that is loaded by key.
-struct Paged {
-    inputs: Vec<Places>,
-    tables: Vec<Places>,
-    resident: Resident,
+    /// Of an operator that is loaded by key.
+    loader: Option<Loader>,
 }
 
 impl Task {
@@ -144,7 +143,7 @@ impl Task {
         let tables = operator.state_tables();
         let contents = tables.iter().map(Contents::new).collect();
         let ctx = Context { durable, ..Context::for_test() };
-        Self { operator, ctx, tables, contents, watermark, paged: None }
+        Self { operator, ctx, tables, contents, watermark, loader: None }
     }
 
     fn run(&mut self, call: impl FnOnce(&mut dyn Operator, &Context, &mut Output)) -> Bag<String> {
@@ -164,53 +163,90 @@ impl Task {
         rows
     }
 
-    /// Throws the operator away, if it can be loaded by key.
+    /// Throws the operator away, if it can be loaded by key: everything is stored.
     fn let_go(&mut self, subject: &Subject<'_>, frontier: Watermark) {
         let Some(lookup) = self.operator.lookup() else { return };
+        let Self { tables, contents, operator, .. } = self;
+        let loader = self.loader.get_or_insert_with(|| {
+            let rows = contents.iter().zip(&*tables).map(|(contents, table)| contents.rows(table));
+            loader_of(operator.as_ref(), &lookup, &rows.collect::<Vec<_>>())
+        });
+        loader.let_go();
+        self.renew(subject, frontier);
+    }
+
+    fn renew(&mut self, subject: &Subject<'_>, frontier: Watermark) {
         self.operator = (subject.build)();
         self.operator.restored(frontier).unwrap();
-        let types = lookup.tables[0].iter();
-        let types = types.map(|&column| self.tables[0].schema.field(column).data_type().clone());
-        let types: Vec<DataType> = types.collect();
-        let places = |columns: &Vec<usize>| Places::new(columns, &types).unwrap();
-        self.paged = Some(Paged {
-            inputs: lookup.inputs.iter().map(places).collect(),
-            tables: lookup.tables.iter().map(places).collect(),
-            resident: Resident::new(2),
-        });
+        self.loader.iter_mut().for_each(|loader| loader.stands_at(frontier));
     }
 
     /// Gives the operator what it needs for a batch.
     fn load(&mut self, input: usize, batch: &ChangeBatch) {
-        let Some(Paged { inputs, tables, resident }) = &mut self.paged else { return };
-        let missing = resident.missing(&inputs[input].of(batch.rows()).unwrap());
-        resident.enter(&missing);
-        let mut parts = Vec::new();
-        for (number, places) in tables.iter().enumerate() {
-            let rows = self.contents[number].rows(&self.tables[number]);
-            let sorted = Sorted::new(places, vec![rows.clone()]).unwrap();
-            let part = sorted.select(&missing, resident.bits()).unwrap();
-            if !part.is_empty() {
-                parts.push((number, part));
-            }
-        }
-        if !parts.is_empty() {
-            self.operator.load(parts).unwrap();
+        if let Some(loader) = &mut self.loader {
+            loader.load(input, batch, self.operator.as_mut()).unwrap();
         }
     }
 
-    fn checkpoint(&mut self, subject: &Subject<'_>) {
+    /// What is due of what the operator does not hold.
+    fn emit_due(&mut self, subject: &Subject<'_>, frontier: Watermark) -> Bag<String> {
+        let mut rows = Bag::new();
+        let is_due = |loader: &mut Loader| loader.may_be_due(frontier, 0);
+        let Some(mut loader) = self.loader.take_if(is_due) else { return rows };
+        if loader.begin_due(Epoch(1), self.operator.as_mut()).unwrap() {
+            self.renew(subject, frontier);
+        }
+        let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
+        while loader.load_due(Epoch(1), self.operator.as_mut()).unwrap().is_some() {
+            let due = self.run(|o, ctx, out| o.on_due(&barrier, ctx, out).unwrap());
+            due.into_iter().for_each(|(row, weight)| add(&mut rows, row, weight));
+        }
+        self.loader = Some(loader);
+        rows
+    }
+
+    fn checkpoint(&mut self, subject: &Subject<'_>, frontier: Watermark) {
         let mut delta = Delta::default();
         self.operator.checkpoint(&mut delta).unwrap();
+        if let Some(loader) = &mut self.loader {
+            loader.hand_over(Epoch(1), &mut delta).unwrap();
+            loader.drop_due(Epoch(1), frontier, &mut delta).unwrap();
+            if loader.is_log() {
+                loader.let_go();
+                self.renew(subject, frontier);
+            }
+        }
         for (table, changes) in delta.into_changes() {
             self.contents[table].add(&self.tables[table], &changes);
         }
         let contents = self.contents.iter().zip(&self.tables);
         let contents: Vec<_> = contents.map(|(contents, table)| contents.rows(table)).collect();
-        if self.paged.is_none() {
+        if self.loader.is_none() {
             (subject.inspect)(&contents, self.operator.state_size());
         }
     }
+}
+
+/// How an operator is given state that is stored: these rows of each of its tables.
+pub(crate) fn loader_of(operator: &dyn Operator, lookup: &Lookup, rows: &[ChangeBatch]) -> Loader {
+    let tables = operator.state_tables();
+    let types = lookup.tables[0].iter();
+    let types = types.map(|&column| tables[0].schema.field(column).data_type().clone());
+    let types: Vec<DataType> = types.collect();
+    let places = |columns: &Vec<usize>| Places::new(columns, &types).unwrap();
+    let all = Tables::new(Arc::new(MemoryBackend::default()));
+    let stored = tables.iter().zip(&lookup.tables).zip(rows).zip(0..);
+    let stored = stored.map(|(((table, columns), rows), number)| {
+        let (relation, fragment, node, task) = (RelationId(1), 0, 0, 0);
+        let key = TableKey { relation, fragment, node, table: number, task };
+        let (kind, schema) = (table.kind.clone(), table.schema.clone());
+        let stored = all.add(key, kind, schema, Some(places(columns)), &[]);
+        stored.start_reading();
+        stored.hand_over(Epoch(0), std::slice::from_ref(rows));
+        stored
+    });
+    let inputs = lookup.inputs.iter().map(places).collect();
+    Loader::new(stored.collect(), inputs, operator.due())
 }
 
 /// All tasks of the operator.
@@ -257,13 +293,15 @@ impl<'a> Tasks<'a> {
         }
         let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
         for task in &mut self.tasks {
+            collect(task.emit_due(self.subject, self.frontier));
             collect(task.run(|o, ctx, out| o.on_barrier(&barrier, ctx, out).unwrap()));
         }
         (sum, self.tasks.iter().map(|task| task.watermark).min().unwrap())
     }
 
     fn checkpoint(&mut self) -> Saved {
-        self.tasks.iter_mut().for_each(|task| task.checkpoint(self.subject));
+        let (subject, frontier) = (self.subject, self.frontier);
+        self.tasks.iter_mut().for_each(|task| task.checkpoint(subject, frontier));
         let rows = |task: &Task| {
             let contents = task.contents.iter().zip(&task.tables);
             contents.map(|(contents, table)| contents.rows(table)).collect()
@@ -370,6 +408,14 @@ pub(crate) fn check(subject: &Subject<'_>, script: &[Step]) {
     while next < script.len() {
         assert_eq!(tasks.step(&script[next]), expected[next], "epoch {next} of {script:?}");
         match script[next].end {
+            End::ColdStart(count) if !crashed[next] => {
+                crashed[next] = true;
+                tasks.restart(&saved, count);
+                let frontier = tasks.frontier;
+                tasks.tasks.iter_mut().for_each(|task| task.let_go(subject, frontier));
+                next = saved_next;
+                continue;
+            }
             End::Restart(count) if !crashed[next] => {
                 crashed[next] = true;
                 if let Some(again) = tasks.replay(&saved, count) {
@@ -393,7 +439,7 @@ pub(crate) fn check(subject: &Subject<'_>, script: &[Step]) {
                 let frontier = tasks.frontier;
                 tasks.tasks.iter_mut().for_each(|task| task.let_go(subject, frontier));
             }
-            End::Plain | End::Restart(_) => {}
+            End::Plain | End::Restart(_) | End::ColdStart(_) => {}
         }
         next += 1;
     }
@@ -419,6 +465,7 @@ pub(crate) fn changes(inputs: usize, width: usize) -> impl Strategy<Value = Vec<
         1 => Just(Some(End::Checkpoint)),
         1 => Just(Some(End::LetGo)),
         1 => (1..4_usize).prop_map(|tasks| Some(End::Restart(tasks))),
+        1 => (1..4_usize).prop_map(|tasks| Some(End::ColdStart(tasks))),
     ];
     let row = prop::collection::vec(cell, width);
     let change = (0..inputs, row, weight, prop::bool::weighted(0.3), end);

@@ -18,7 +18,8 @@
 //! late if it is in a session that has been given, or in a new one that would have been: it is dropped and counted.
 //!
 //! The state table is a bag of rows (their partition, time and given columns; or sessions with their counts), from which
-//! all else follows; on close a second one has the last moments of sessions that have been given.
+//! all else follows; on close a second one has the last moments of sessions that have been given. State is loaded by partition, on
+//! close also those of which something may end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,7 +31,9 @@ use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::message::Barrier;
-use crate::operator::{Context, Operator, Output, StateSize};
+use crate::operator::{
+    Context, Due, DueAction, DueClock, DueColumn, Lookup, Operator, Output, StateSize,
+};
 use crate::plan;
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -165,6 +168,34 @@ impl Operator for SessionWindow {
 
     fn restored(&mut self, frontier: Watermark) -> Result<()> {
         self.taken_back(frontier)
+    }
+
+    fn lookup(&self) -> Option<Lookup> {
+        self.tables.lookup()
+    }
+
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        self.load_partitions(&parts)
+    }
+
+    /// A session ends at the gap after its last row, at the earliest after any of its rows; a gap later no row can meet it any more.
+    fn due(&self) -> Option<Due> {
+        if !self.on_close {
+            return None;
+        }
+        let (gap, columns) = (self.work.gap, self.tables.last_columns());
+        let columns = columns.zip([gap, gap.saturating_mul(2)]);
+        let columns = columns.map(|(column, after_us)| Some(DueColumn { column, after_us }));
+        let (clock, action) = (DueClock::Watermark, DueAction::LoadKeys);
+        Some(Due { columns: columns.collect(), clock, action })
+    }
+
+    fn on_due(&mut self, _: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.work.durable = ctx.durable;
+        self.apply_changes(ctx, out)?;
+        self.close(out)?;
+        self.flush(out)?;
+        self.end_epoch()
     }
 
     fn state_size(&self) -> StateSize {

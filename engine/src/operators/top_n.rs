@@ -211,7 +211,8 @@ impl Operator for TopN {
     }
 
     fn lookup(&self) -> Option<Lookup> {
-        self.keys.lookup().filter(|_| !self.shows_nothing)
+        // With a time to live its state stays in memory: all partitions have an age, also those that no row comes for.
+        self.keys.lookup().filter(|_| !self.shows_nothing && self.expiry.is_none())
     }
 
     fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {

@@ -6,18 +6,26 @@
 //! Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988) and needs no bookkeeping on the way of data.
 //! After a restart it is the same: so a start need not read the state.
 //!
-//! Not loaded so: operators that act on time for all keys (session windows, groups that close, whatever has a time to live),
-//! and those without keys.
+//! Time makes state due for which no row comes (`Operator::due`, `loader/due.rs`): it is found by reading what is not in memory from end to
+//! end, part by part. An operator that needs no state when a row comes is let go of at every checkpoint from the first time on:
+//! it is a log, and holds what has come since. When something is due, it hands that over at once, and what is due of the sum comes back.
+//!
+//! Not loaded so: rows of joins and Top-N with a time to live, and operators without keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::Delta;
 use super::paged::{Places, number_of};
 use super::stored::Stored;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
-use crate::operator::Operator;
+use crate::operator::{Due, Operator};
 use crate::time::Epoch;
+
+use due::Schedule;
+
+mod due;
 
 /// Memory that state may take, shared by all that hold some.
 #[derive(Debug)]
@@ -221,6 +229,18 @@ impl Resident {
         self.count == 1 << self.bits
     }
 
+    /// The buckets of this part, of so many bits, that are not there; `None` where none of it is.
+    fn cold_of(&self, part: u32, bits: u8) -> Option<Vec<u32>> {
+        if self.is_none() {
+            return None;
+        }
+        let spread = self.bits - bits;
+        let buckets = part << spread..(part + 1) << spread;
+        let all = buckets.len();
+        let cold: Vec<u32> = buckets.filter(|&bucket| !self.holds(bucket)).collect();
+        (cold.len() < all).then_some(cold)
+    }
+
     /// The buckets of these places that are not there, in ascending order.
     pub(crate) fn missing(&self, places: &[u32]) -> Vec<u32> {
         let buckets = places.iter().map(|&place| number_of(place, self.bits));
@@ -245,12 +265,16 @@ pub(crate) struct Loader {
     tables: Vec<Arc<Stored>>,
     inputs: Vec<Places>,
     held: Held,
+    schedule: Option<Schedule>,
+    /// Handed over since the last checkpoint barrier.
+    early: Delta,
 }
 
 impl Loader {
     /// Of an operator that has all of its state. Tables in their order; for each input, where its keys are.
-    pub(crate) fn new(tables: Vec<Arc<Stored>>, inputs: Vec<Places>) -> Self {
-        Self { tables, inputs, held: Held::All }
+    pub(crate) fn new(tables: Vec<Arc<Stored>>, inputs: Vec<Places>, due: Option<Due>) -> Self {
+        let schedule = due.map(Schedule::new);
+        Self { tables, inputs, held: Held::All, schedule, early: Delta::default() }
     }
 
     /// Rows that its tables have.
@@ -263,6 +287,7 @@ impl Loader {
         self.tables.iter().for_each(|stored| stored.start_reading());
         let bits = self.tables.iter().map(|stored| stored.bucket_bits()).max().unwrap_or(0);
         self.held = Held::Some(Resident::new(bits));
+        self.schedule.iter_mut().for_each(Schedule::let_go);
     }
 
     /// A checkpoint barrier has come, and nothing of it has been handed over: from it on everything is noted.
@@ -282,13 +307,6 @@ impl Loader {
         }
     }
 
-    /// Notes changes that are handed over.
-    pub(crate) fn hand_over(&self, epoch: Epoch, table: usize, changes: &ChangeBatch) {
-        if let Some(stored) = self.tables.get(table) {
-            stored.hand_over(epoch, std::slice::from_ref(changes));
-        }
-    }
-
     /// Gives the operator the state of the keys of a batch that it does not have. Gives the rows that were loaded.
     ///
     /// # Errors
@@ -300,10 +318,10 @@ impl Loader {
         operator: &mut dyn Operator,
     ) -> Result<usize> {
         let Held::Some(resident) = &mut self.held else { return Ok(0) };
-        if resident.is_all() {
+        let Some(places) = self.inputs.get(input).filter(|_| !resident.is_all()) else {
             return Ok(0);
-        }
-        let missing = resident.missing(&self.inputs[input].of(batch.rows())?);
+        };
+        let missing = resident.missing(&places.of(batch.rows())?);
         if missing.is_empty() {
             return Ok(0);
         }
@@ -312,6 +330,10 @@ impl Loader {
         for (number, stored) in self.tables.iter().enumerate() {
             let part = stored.load(&missing, resident.bits())?;
             rows += part.num_rows();
+            let part = match &mut self.schedule {
+                Some(schedule) => schedule.met(number, part)?,
+                None => part,
+            };
             if !part.is_empty() {
                 parts.push((number, part));
             }

@@ -19,7 +19,7 @@ use super::layout::{BlockRecord, TableKey, damaged};
 use super::sorted::Sorted;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
-use crate::key::KeyEncoder;
+use crate::key::{KeyEncoder, KeyMap, Keys};
 
 /// Rows of a page, about.
 const PAGE_ROWS: u64 = if cfg!(test) { 2 } else { 512 };
@@ -86,12 +86,26 @@ impl Places {
 
     /// The place of each row, given its key columns.
     pub(crate) fn of_columns(&self, columns: &[ArrayRef]) -> Result<Vec<u32>> {
+        Ok(self.keys_of(columns)?.hashes().iter().map(|&hash| hash as u32).collect())
+    }
+
+    /// The key of each row.
+    pub(crate) fn keys(&self, rows: &RecordBatch) -> Result<Keys> {
+        let columns = self.columns.iter().map(|&column| ArrayRef::clone(rows.column(column)));
+        self.keys_of(&columns.collect::<Vec<_>>())
+    }
+
+    /// A map of such keys.
+    pub(crate) fn map(&self) -> KeyMap {
+        KeyMap::new(&self.encoder)
+    }
+
+    fn keys_of(&self, columns: &[ArrayRef]) -> Result<Keys> {
         let typed = columns.iter().zip(self.encoder.types()).map(|(column, wanted)| {
             let is_wanted = column.data_type() == wanted;
             Ok(if is_wanted { ArrayRef::clone(column) } else { cast(column, wanted)? })
         });
-        let keys = self.encoder.encode(&typed.collect::<Result<Vec<_>>>()?)?;
-        Ok(keys.hashes().iter().map(|&hash| hash as u32).collect())
+        self.encoder.encode(&typed.collect::<Result<Vec<_>>>()?)
     }
 }
 

@@ -6,7 +6,7 @@ use arrow::array::UInt32Array;
 
 use super::StateKind;
 use super::block;
-use super::paged::{Places, covered};
+use super::paged::{Places, covered, number_of};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 
@@ -40,7 +40,8 @@ impl Sorted {
         Self::at(vec![0; rows.num_rows()], vec![rows])
     }
 
-    fn at(places: Vec<u32>, parts: Vec<ChangeBatch>) -> Result<Self> {
+    /// The same, given the place of each row.
+    pub(crate) fn at(places: Vec<u32>, parts: Vec<ChangeBatch>) -> Result<Self> {
         let (mut starts, mut rows) = (Vec::with_capacity(parts.len()), 0_u32);
         for part in &parts {
             starts.push(rows);
@@ -88,13 +89,20 @@ impl Sorted {
     /// The rows of these buckets, given in ascending order.
     pub(crate) fn select(&self, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
         let mut found = Vec::new();
-        let mut start = 0;
-        for &bucket in buckets {
+        let (mut start, mut at) = (0, 0);
+        while let Some(&bucket) = buckets.get(at) {
             let (from, to) = covered(bucket, bits);
             start += self.places[start..].partition_point(|&place| place < from);
+            let Some(&place) = self.places.get(start) else { break };
+            // Most buckets have no rows, and there may be far more of them.
+            let next = number_of(place, bits);
+            if next != bucket {
+                at += buckets[at..].partition_point(|&bucket| bucket < next);
+                continue;
+            }
             let end = start + self.places[start..].partition_point(|&place| place <= to);
             found.extend(start as u32..end as u32);
-            start = end;
+            (start, at) = (end, at + 1);
         }
         match (found.first(), found.last()) {
             (Some(&first), Some(&last)) if (last - first) as usize + 1 == found.len() => {

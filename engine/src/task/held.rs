@@ -14,7 +14,7 @@ use super::Task;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::message::{Barrier, BarrierKind};
-use crate::operator::{Context, Emitted, Operator, Output};
+use crate::operator::{Context, Operator, Output};
 use crate::scheduler::Step;
 use crate::time::{Epoch, Watermark};
 
@@ -160,11 +160,5 @@ impl Task {
             out.watermark(frontier);
         }
         self.pass_on(node, out)
-    }
-
-    fn pass_on(&mut self, node: usize, out: &mut Output) -> Result<()> {
-        let mut queue: VecDeque<(super::Target, Emitted)> = VecDeque::new();
-        self.enqueue_output(node, out, &mut queue);
-        queue.into_iter().try_for_each(|(target, item)| self.deliver(target, item))
     }
 }

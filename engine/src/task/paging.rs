@@ -18,12 +18,14 @@ pub(crate) struct Paging {
     plan: Box<StreamPlan>,
     /// At this checkpoint the operator is let go of.
     lets_go: bool,
+    /// What is due is being loaded.
+    is_loading_due: bool,
 }
 
 impl Paging {
     /// Of an operator of this plan.
     pub(crate) fn new(loader: Loader, share: Share, plan: StreamPlan) -> Self {
-        Self { loader, share, plan: Box::new(plan), lets_go: false }
+        Self { loader, share, plan: Box::new(plan), lets_go: false, is_loading_due: false }
     }
 
     /// Rows of the stored state.
@@ -34,6 +36,12 @@ impl Paging {
     /// The operator begins without state.
     pub(crate) fn begin_empty(&mut self) {
         self.loader.let_go();
+        self.loader.begins();
+    }
+
+    /// The task goes on where the frontier stood there.
+    pub(crate) fn stands_at(&mut self, frontier: Watermark) {
+        self.loader.stands_at(frontier);
     }
 
     /// Gives the operator what it needs for a batch; gives the number of rows that were read.
@@ -44,6 +52,33 @@ impl Paging {
         operator: &mut dyn Operator,
     ) -> Result<usize> {
         self.loader.load(input, batch, operator)
+    }
+
+    /// The end of an epoch, before the operator's: loads the next part of what is due and not in memory. Gives the number of rows that
+    /// were read; `None`: nothing (more) is due.
+    pub(crate) fn load_due(
+        &mut self,
+        barrier: &Barrier,
+        frontier: Watermark,
+        operator: &mut Box<dyn Operator>,
+    ) -> Result<Option<usize>> {
+        if !self.is_loading_due {
+            if !self.loader.may_be_due(frontier, barrier.time_ms) {
+                return Ok(None);
+            }
+            if self.loader.begin_due(barrier.epoch, operator.as_mut())? {
+                self.renew(frontier, operator)?;
+            }
+            self.is_loading_due = true;
+        }
+        let loaded = self.loader.load_due(barrier.epoch, operator.as_mut())?;
+        self.is_loading_due = loaded.is_some();
+        Ok(loaded)
+    }
+
+    fn renew(&self, frontier: Watermark, operator: &mut Box<dyn Operator>) -> Result<()> {
+        *operator = build_operator(&self.plan)?;
+        operator.restored(frontier)
     }
 
     /// A barrier, before anything is handed over. True: a checkpoint should come soon, for memory is short.
@@ -59,24 +94,23 @@ impl Paging {
         false
     }
 
-    /// What the operator has handed over; then it may be replaced by an empty one.
+    /// What the operator has handed over; then it may be replaced by an empty one. True if that is since memory is short.
     pub(crate) fn handed_over(
         &mut self,
         barrier: &Barrier,
-        delta: &Delta,
+        delta: &mut Delta,
         frontier: Watermark,
         operator: &mut Box<dyn Operator>,
     ) -> Result<bool> {
-        for (table, changes) in delta.changes() {
-            self.loader.hand_over(barrier.epoch, *table, changes);
+        self.loader.hand_over(barrier.epoch, delta)?;
+        let lets_go = std::mem::take(&mut self.lets_go);
+        if lets_go || self.loader.is_log() {
+            self.renew(frontier, operator)?;
+            self.loader.let_go();
+            self.loader.stands_at(frontier);
+            self.share.holds(0);
         }
-        if !std::mem::take(&mut self.lets_go) {
-            return Ok(false);
-        }
-        *operator = build_operator(&self.plan)?;
-        operator.restored(frontier)?;
-        self.loader.let_go();
-        self.share.holds(0);
-        Ok(true)
+        self.loader.drop_due(barrier.epoch, frontier, delta)?;
+        Ok(lets_go)
     }
 }

@@ -136,7 +136,9 @@ impl RelationRoot {
         if let Some(writer) = &mut self.writer {
             writer.apply(&batch)?;
             if let Some(handover) = &mut self.handover {
-                handover.push(batch.clone());
+                // Inputs of a UNION may say of a column that it is never NULL, where another one's is.
+                let columns = batch.rows().columns().to_vec();
+                handover.push(batch.with_columns(Arc::clone(&self.schema), columns)?);
             }
             self.changes.push(batch);
         }

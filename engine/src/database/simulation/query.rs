@@ -1,10 +1,17 @@
 //! What views ask, as a plan and as a function of the rows: one of each kind of state.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::super::tests::count_by_v;
+use arrow::datatypes::{DataType, TimeUnit};
+use datafusion_common::ScalarValue;
+use datafusion_physical_expr::expressions::{Column, cast, lit};
+
+use super::super::tests::{count_by, count_by_v};
 use super::model::Bag;
-use crate::plan::{Join, JoinKind, RankFunction, SetKind, SetOperation, SortKey, StreamPlan, TopN};
+use crate::plan::{
+    Expr, Join, JoinKind, RankFunction, SetKind, SetOperation, SortKey, StreamPlan, TopN,
+};
 
 /// A query over an input of two columns and, some of them, over the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +26,8 @@ pub(super) enum Query {
     Except,
     /// The two rows of each `v` with the highest `k`.
     Best,
+    /// As `Count`, when the window of `v` has closed: of an input that ends, at its end, and nothing before.
+    Final,
 }
 
 /// How many rows `Best` keeps.
@@ -38,6 +47,7 @@ impl Query {
         };
         match self {
             Self::Count => count_by_v(input),
+            Self::Final => count_when_closed(input),
             Self::Counts => {
                 let joined = count_by_v(input).join(count_by_v(table), join(JoinKind::Inner, 0, 0));
                 joined.select(&[1, 3]).unwrap()
@@ -60,7 +70,9 @@ impl Query {
     pub(super) fn answer(self, input: &Bag, table: &Bag) -> Bag {
         let mut answer = Bag::new();
         match self {
-            Self::Count => answer.extend(counts(input).into_iter().map(|row| (row, 1))),
+            Self::Count | Self::Final => {
+                answer.extend(counts(input).into_iter().map(|row| (row, 1)))
+            }
             Self::Counts => {
                 let others = counts(table);
                 for (v, count) in counts(input) {
@@ -91,6 +103,22 @@ impl Query {
         }
         answer
     }
+}
+
+/// `SELECT v, count(*) FROM input GROUP BY v, end EMIT ON WINDOW CLOSE`, where a window ends at the time `v` and the watermark is
+/// before all of them until the input ends.
+fn count_when_closed(input: StreamPlan) -> StreamPlan {
+    let time = DataType::Timestamp(TimeUnit::Microsecond, None);
+    let columns = ["k", "v"].into_iter().enumerate();
+    let columns = columns.map(|(place, name)| Arc::new(Column::new(name, place)) as Expr);
+    let columns: Vec<Expr> = columns.collect();
+    let end = cast(Arc::clone(&columns[1]), &input.schema, time).unwrap();
+    let named = columns.into_iter().zip(["k", "v"]).chain([(end, "end")]);
+    let named = named.map(|(expr, name)| (expr, name.to_string())).collect();
+    let before = lit(ScalarValue::TimestampMicrosecond(Some(-1), None));
+    let windows = input.filter_project(None, Some(named)).unwrap().watermark(2, before);
+    let counted = count_by(windows.late_filter(2), vec![1, 2]).forgetting_closed(1);
+    counted.emit_on_close(1).select(&[0, 2]).unwrap()
 }
 
 /// How many rows there are of each `v`.

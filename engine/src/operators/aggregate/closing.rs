@@ -31,6 +31,11 @@ impl Closing {
         Self { key, open: BTreeMap::new(), ends: Vec::new(), closed: Vec::new() }
     }
 
+    /// The place of the window's end among the key columns.
+    pub(super) fn key(&self) -> usize {
+        self.key
+    }
+
     /// Notes the ends of groups that are there. A window without end never closes.
     pub(super) fn note(
         &mut self,

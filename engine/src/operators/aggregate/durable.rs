@@ -1,7 +1,7 @@
 //! Checkpoints of an aggregate: what has changed since the last one, and how it comes back.
 //!
 //! ```text
-//!   groups     keyed: key columns | rows, is_shown | the values of the folds that are a few values for each group
+//!   groups     keyed: key columns | rows, is_shown | expires (with a time to live) | the values of the folds that are a few values for each group
 //!   values..   for each other fold a bag: key columns | the columns that the fold is a function of
 //! ```
 //!
@@ -206,6 +206,7 @@ impl HashAggregate {
         if !self.emits_at_once {
             columns.extend(self.groups.save(ids));
         }
+        columns.extend(self.save_expiry(ids));
         for fold in &mut self.folds {
             if let State::Values(state) = fold.state() {
                 columns.extend(state.save(ids)?);
@@ -253,7 +254,11 @@ impl HashAggregate {
         if let Some(closing) = &mut self.closing {
             closing.note(&ids, keys, |_| true)?;
         }
-        self.touch_all(&ids);
+        if self.expiry.is_some() {
+            let (expires, rest) = values.split_at(1);
+            self.load_expiry(&ids, &expires[0])?;
+            values = rest;
+        }
         let bound = self.groups.bound();
         for fold in &mut self.folds {
             fold.grow(bound);

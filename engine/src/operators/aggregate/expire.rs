@@ -4,6 +4,11 @@
 //! expired with its group makes a group of fewer than no rows, which is dropped at the barrier; in a group that has begun
 //! anew it counts, though, as it does in other systems: a time to live is to be longer than rows are changed.
 
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field, TimeUnit, TimestampMicrosecondType};
+
 use super::calls::Calls;
 use super::fold::State;
 use super::{EMIT_ROWS, HashAggregate};
@@ -29,6 +34,11 @@ pub(super) fn check(calls: &mut Calls, append_only: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The column of the groups' table that tells when a group expires.
+pub(super) fn field() -> Field {
+    Field::new("expires", DataType::Timestamp(TimeUnit::Microsecond, None), true)
 }
 
 impl HashAggregate {
@@ -57,9 +67,29 @@ impl HashAggregate {
     }
 
     /// After a restart all groups count as touched.
-    pub(super) fn touch_all(&mut self, ids: &[u32]) {
+    pub(super) fn touch_all(&mut self) {
         if let Some(expiry) = &mut self.expiry {
-            ids.iter().for_each(|&id| expiry.touch(id));
+            (0..self.groups.bound() as u32).for_each(|id| expiry.touch(id));
         }
+    }
+
+    /// When these groups expire, for a checkpoint.
+    pub(super) fn save_expiry(&self, ids: &[u32]) -> Option<ArrayRef> {
+        let expiry = self.expiry.as_ref()?;
+        let times = ids.iter().map(|&id| expiry.expires_us(id));
+        Some(Arc::new(TimestampMicrosecondArray::from_iter(times)))
+    }
+
+    /// These groups are there again.
+    pub(super) fn load_expiry(&mut self, ids: &[u32], expires: &ArrayRef) -> Result<()> {
+        let expires = expires.as_primitive_opt::<TimestampMicrosecondType>();
+        let expires =
+            expires.ok_or_else(|| EngineError::internal("no time at which a group expires"))?;
+        if let Some(expiry) = &mut self.expiry {
+            for (&id, expires) in ids.iter().zip(expires) {
+                expiry.bring_back(id, expires.unwrap_or(i64::MAX));
+            }
+        }
+        Ok(())
     }
 }

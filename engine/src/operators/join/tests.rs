@@ -459,8 +459,8 @@ proptest! {
             }
         }
         let stays = append_only && plan.kind == JoinKind::Inner;
-        let operator = expiring(&plan, [append_only; 2]);
-        expiry_testing::check(operator, &[&LEFT, &RIGHT], append_only, &changes, stays);
+        let make = || expiring(&plan, [append_only; 2]);
+        expiry_testing::check(&make, &[&LEFT, &RIGHT], append_only, &changes, stays);
     }
 }
 

@@ -85,6 +85,14 @@ impl Driven {
         self.collect();
     }
 
+    /// What has been loaded is due, at this time.
+    pub(crate) fn due_at(&mut self, time_ms: u64) {
+        let barrier = Barrier::new(Epoch(self.epoch), BarrierKind::Plain);
+        let barrier = Barrier { time_ms, ..barrier };
+        self.operator.on_due(&barrier, &self.ctx, &mut self.out).unwrap();
+        self.collect();
+    }
+
     /// Ends the epoch.
     pub(crate) fn barrier(&mut self) {
         self.barrier_at(0);

@@ -17,6 +17,7 @@ use super::partition::{Change, Logged, Partition, Session, Work};
 use super::{NONE, SessionWindow};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
+use crate::operator::Lookup;
 use crate::operators::row_store::RowStore;
 use crate::plan;
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
@@ -67,6 +68,20 @@ impl Tables {
         };
         let closed = self.closed.as_ref().map(|schema| table("closed", schema, &[]));
         [table("rows", &self.rows, &self.given)].into_iter().chain(closed).collect()
+    }
+
+    /// By the partition, if there are partition columns.
+    pub(super) fn lookup(&self) -> Option<Lookup> {
+        let keys: Vec<usize> = (0..self.partition.len()).collect();
+        let tables = 1 + usize::from(self.closed.is_some());
+        (!keys.is_empty())
+            .then(|| Lookup { inputs: vec![self.partition.clone()], tables: vec![keys; tables] })
+    }
+
+    /// In each table the place of the last moment.
+    pub(super) fn last_columns(&self) -> impl Iterator<Item = usize> {
+        let schemas = [Some(&self.rows), self.closed.as_ref()].into_iter().flatten();
+        schemas.map(|schema| schema.fields().len() - 1)
     }
 
     pub(super) fn hand_over(&mut self, delta: &mut Delta) {
@@ -165,9 +180,50 @@ impl SessionWindow {
         Ok(())
     }
 
+    /// Takes back partitions of which nothing is there, between two calls.
+    pub(super) fn load_partitions(&mut self, parts: &[(usize, ChangeBatch)]) -> Result<()> {
+        let came = std::mem::take(&mut self.changes);
+        let mut loaded = Vec::new();
+        for (table, rows) in parts {
+            self.take_back(*table, rows)?;
+            loaded.extend_from_slice(&self.ids);
+        }
+        loaded.sort_unstable();
+        loaded.dedup();
+        let durable = self.work.durable;
+        self.put_in_order()?;
+        self.work.durable = durable;
+        for &partition in &loaded {
+            let state = &mut self.states[partition as usize];
+            state.is_removed = false;
+            if self.work.coalesces {
+                state.put_sessions_in_order();
+                self.work.held.sessions += state.sessions.len();
+            }
+            if self.on_close {
+                self.schedule(partition);
+            }
+        }
+        self.changes = came;
+        Ok(())
+    }
+
     /// All is there: what it implies has been given.
     pub(super) fn taken_back(&mut self, frontier: Watermark) -> Result<()> {
-        // None of the rows is late, and nothing is logged.
+        self.put_in_order()?;
+        if self.work.coalesces {
+            self.states.iter_mut().for_each(Partition::put_sessions_in_order);
+            self.work.held.sessions = self.states.iter().map(|state| state.sessions.len()).sum();
+        }
+        if self.on_close {
+            self.work.closed_at = frontier.0;
+            (0..self.states.len()).for_each(|partition| self.schedule(partition as u32));
+        }
+        self.end_epoch()
+    }
+
+    /// Makes sessions of the rows that were taken back. None of them is late, and nothing is logged.
+    fn put_in_order(&mut self) -> Result<()> {
         self.work.durable = false;
         self.work.on_close = false;
         let mut changes = std::mem::take(&mut self.changes);
@@ -178,14 +234,6 @@ impl SessionWindow {
         }
         self.work.given.clear();
         self.work.on_close = self.on_close;
-        if self.work.coalesces {
-            self.states.iter_mut().for_each(Partition::put_sessions_in_order);
-            self.work.held.sessions = self.states.iter().map(|state| state.sessions.len()).sum();
-        }
-        if self.on_close {
-            self.work.closed_at = frontier.0;
-            (0..self.states.len()).for_each(|partition| self.schedule(partition as u32));
-        }
-        self.end_epoch()
+        Ok(())
     }
 }

@@ -432,7 +432,9 @@ proptest! {
                 prop_oneof![
                     2 => Just(End::Plain),
                     2 => Just(End::Checkpoint),
+                    1 => Just(End::LetGo),
                     1 => (1..4_usize).prop_map(End::Restart),
+                    1 => (1..4_usize).prop_map(End::ColdStart),
                 ],
             ),
             1..25,

@@ -319,7 +319,7 @@ proptest! {
         let input = schema(&TYPES);
         let output = with_field(&input, Field::new("rank", DataType::Int64, false));
         let ttl = Some(expiry_testing::TTL_MS);
-        let operator = build(&plan, &input, &output, append_only, ttl).unwrap();
-        expiry_testing::check(operator, &[&TYPES], append_only, &changes, false);
+        let make = || build(&plan, &input, &output, append_only, ttl).unwrap();
+        expiry_testing::check(&make, &[&TYPES], append_only, &changes, false);
     }
 }

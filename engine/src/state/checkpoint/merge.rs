@@ -9,7 +9,8 @@ use super::super::backend::{Lifetime, Space, Write};
 use super::super::block;
 use super::super::layout::{self, BlockRecord, CheckpointRecord, TableKey};
 use super::super::paged::{page_bits, read_into};
-use super::super::stored::{Merging, Stored};
+use super::super::stored::Stored;
+use super::super::stored::merging::Merging;
 use super::CheckpointWriter;
 use crate::error::Result;
 

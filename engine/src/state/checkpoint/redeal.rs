@@ -23,7 +23,8 @@ use super::super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, Table
 use super::super::paged::{Places, keys_of, page_bits, space_of};
 use super::super::redeal::{Dealer, Dealt, task_records};
 use super::super::sorted::Sorted;
-use super::super::stored::{Merging, Stored, scan_bits};
+use super::super::stored::merging::Merging;
+use super::super::stored::{Stored, scan_bits};
 use super::super::{StateKind, block};
 use super::CheckpointWriter;
 use super::put::put_uncut;

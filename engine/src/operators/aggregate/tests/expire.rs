@@ -43,8 +43,8 @@ proptest! {
         appends: bool,
     ) {
         let appends = appends || choice > 1;
-        let operator = expiring(&calls_of(choice), appends).unwrap();
-        expiry_testing::check(operator, &[&TYPES], appends, &changes, false);
+        let make = || expiring(&calls_of(choice), appends).unwrap();
+        expiry_testing::check(&make, &[&TYPES], appends, &changes, false);
     }
 }
 

@@ -6,9 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::operator::Operator;
-use crate::operators::restore_testing::{End, Event, Route, Step, Subject, check};
+use crate::operators::restore_testing::{
+    Contents, End, Event, Route, Step, Subject, check, loader_of,
+};
 use crate::plan::StreamPlan;
 use crate::state::Delta;
+use crate::state::loader::Loader;
 use crate::time::Watermark;
 
 const HEADER: &str = "k: i64 | end: ts | v: i64 | t: text";
@@ -52,6 +55,68 @@ fn groups_that_came_back_are_forgotten_too() {
         let end = "1970-01-01T00:00:00.000010 | NULL | NULL";
         assert_eq!(ended, [format!("-1 | 1 | {end}"), format!("-1 | 2 | {end}")]);
     }
+}
+
+/// Groups of closed windows that are not in memory leave the tables, though nothing of them is loaded; a checkpoint after the other
+/// deletes a part of them.
+#[test]
+fn closed_groups_that_are_not_in_memory_are_deleted() {
+    let schema = schema_of(HEADER);
+    let texts = Call::new("count", &[column(&schema, "t")]).distinct();
+    let make = planned(&[count_star(), texts], CHANGES);
+    let context = Context { durable: true, ..Context::for_test() };
+    let (mut operator, mut out) = (make(), Output::default());
+    let row = |k: i64| format!("\n+1 | {k} | {} | 1 | text {k}", 10 + k % 3 * 10);
+    let rows: String = (0..300).map(row).collect();
+    let batch = ChangeBatch::from_pretty(&format!("{HEADER}{rows}")).unwrap();
+    operator.on_batch(0, batch, &context, &mut out).unwrap();
+    let barrier = Barrier::new(Epoch(1), BarrierKind::Checkpoint);
+    operator.on_barrier(&barrier, &context, &mut out).unwrap();
+    let tables = operator.state_tables();
+    let mut contents: Vec<Contents> = tables.iter().map(Contents::new).collect();
+    let mut delta = Delta::default();
+    operator.checkpoint(&mut delta).unwrap();
+    let take = |contents: &mut Vec<Contents>, delta: Delta| {
+        for (table, changes) in delta.into_changes() {
+            contents[table].add(&tables[table], &changes);
+        }
+        let rows = contents.iter().zip(&tables).map(|(contents, table)| contents.rows(table));
+        rows.collect::<Vec<_>>()
+    };
+    let stored = take(&mut contents, delta);
+    assert_eq!(stored.iter().map(ChangeBatch::num_rows).collect::<Vec<_>>(), [300, 300]);
+    let mut operator = make();
+    let mut loader = loader_of(operator.as_ref(), &operator.lookup().unwrap(), &stored);
+    loader.let_go();
+    let mut counts = vec![300];
+    let mut checkpoint = |frontier: i64, loader: &mut Loader, operator: &mut dyn Operator| {
+        let mut delta = Delta::default();
+        operator.checkpoint(&mut delta).unwrap();
+        loader.hand_over(Epoch(2), &mut delta).unwrap();
+        loader.drop_due(Epoch(2), Watermark(frontier), &mut delta).unwrap();
+        let rows = take(&mut contents, delta);
+        assert_eq!(rows[0].num_rows(), rows[1].num_rows());
+        counts.push(rows[0].num_rows());
+    };
+    checkpoint(i64::MIN, &mut loader, operator.as_mut());
+    // One is there, and stays until the operator itself forgets it.
+    let one = ChangeBatch::from_pretty(&format!("{HEADER}{}", row(3))).unwrap();
+    assert_eq!(loader.load(0, &one, operator.as_mut()).unwrap() % 2, 0);
+    let resident = operator.state_size().rows;
+    assert!((1..10).contains(&resident), "{resident} groups of a bucket");
+    let ended = |operator: &mut dyn Operator, frontier: i64| {
+        operator.on_watermark(Watermark(frontier), &context, &mut Output::default()).unwrap();
+        operator.on_barrier(&barrier, &context, &mut Output::default()).unwrap();
+    };
+    for _ in 0..100 {
+        ended(operator.as_mut(), 20);
+        checkpoint(20, &mut loader, operator.as_mut());
+    }
+    assert!(operator.state_size().rows <= resident);
+    assert_eq!(counts[1], 300, "nothing is due");
+    assert!(counts[2] > 200 && counts.is_sorted_by(|a, b| a >= b), "{counts:?}");
+    let last = counts[counts.len() - 1];
+    assert!((100..100 + resident).contains(&last), "{counts:?}");
 }
 
 /// The bags have nothing of groups that are not there.
@@ -102,8 +167,13 @@ fn rounds() -> impl Strategy<Value = Vec<(Vec<Change>, bool, End)>> {
     let value = prop_oneof![1 => Just(None), 4 => (0..3_i64).prop_map(Some)];
     let leaves = prop_oneof![2 => Just(None), 1 => any::<prop::sample::Index>().prop_map(Some)];
     let changes = prop::collection::vec((0..3_i64, 0..3_i64, value, leaves), 0..6);
-    let end =
-        prop_oneof![Just(End::Plain), Just(End::Checkpoint), (1..4_usize).prop_map(End::Restart),];
+    let end = prop_oneof![
+        Just(End::Plain),
+        Just(End::Checkpoint),
+        Just(End::LetGo),
+        (1..4_usize).prop_map(End::Restart),
+        (1..4_usize).prop_map(End::ColdStart),
+    ];
     prop::collection::vec((changes, any::<bool>(), end), 1..12)
 }
 

@@ -1,0 +1,151 @@
+//! Windows that close over state of many times its memory: after it was let go of, after restarts, with rows that leave and
+//! with late rows.
+
+use std::path::Path;
+
+use millstream::{Database, EngineConfig};
+
+use crate::database::run_for;
+use crate::durable::cells;
+
+const SETUP: &str = "
+    CREATE TABLE event (id INT PRIMARY KEY, k INT, v INT, ts TIMESTAMPTZ, WATERMARK FOR ts AS ts - INTERVAL '5 seconds');
+    CREATE TABLE in_time (id INT PRIMARY KEY, k INT, v INT, ts TIMESTAMPTZ);
+    CREATE MATERIALIZED VIEW tumbled AS
+        SELECT window_end, k, count(*) AS n, sum(v) AS s, max(v) AS most, count(DISTINCT v) AS d
+        FROM TUMBLE(event, ts, INTERVAL '10 seconds') GROUP BY window_end, k EMIT ON WINDOW CLOSE;
+    CREATE MATERIALIZED VIEW hopped AS
+        SELECT window_end, k, count(*) AS n FROM HOP(event, ts, INTERVAL '5 seconds', INTERVAL '15 seconds')
+        GROUP BY window_end, k EMIT ON WINDOW CLOSE;
+    CREATE MATERIALIZED VIEW visits AS
+        SELECT window_end, k, count(*) AS n, sum(v) AS s
+        FROM SESSION(event PARTITION BY k, ts, INTERVAL '6 seconds') GROUP BY window_end, k EMIT ON WINDOW CLOSE;
+    CREATE MATERIALIZED VIEW ranked AS
+        SELECT window_end, k, v FROM (
+            SELECT window_end, k, v, row_number() OVER (PARTITION BY window_end, k ORDER BY v DESC, id) AS place
+            FROM TUMBLE(event, ts, INTERVAL '10 seconds')) places
+        WHERE place <= 1 EMIT ON WINDOW CLOSE";
+
+/// Each view as a query over the rows that were in time.
+const TWINS: [(&str, &str, i64); 4] = [
+    (
+        "tumbled",
+        "SELECT window_end, k, count(*) AS n, sum(v) AS s, max(v) AS most, count(DISTINCT v) AS d
+         FROM TUMBLE(in_time, ts, INTERVAL '10 seconds') GROUP BY window_end, k",
+        10,
+    ),
+    (
+        "hopped",
+        "SELECT window_end, k, count(*) AS n FROM HOP(in_time, ts, INTERVAL '5 seconds', INTERVAL '15 seconds')
+         GROUP BY window_end, k",
+        5,
+    ),
+    (
+        "visits",
+        "SELECT window_end, k, count(*) AS n, sum(v) AS s
+         FROM SESSION(in_time PARTITION BY k, ts, INTERVAL '6 seconds') GROUP BY window_end, k",
+        1,
+    ),
+    (
+        "ranked",
+        "SELECT window_end, k, max(v) AS v FROM TUMBLE(in_time, ts, INTERVAL '10 seconds') GROUP BY window_end, k",
+        10,
+    ),
+];
+
+const KEYS: i64 = 3000;
+/// 2020-01-01 00:00:00 UTC.
+const START: i64 = 1_577_836_800;
+
+async fn open(path: &Path, parallelism: usize) -> Database {
+    let config = EngineConfig {
+        parallelism,
+        checkpoint_interval_ms: 40,
+        state_memory: 300_000,
+        load_rows_max: 0,
+        ..EngineConfig::default()
+    };
+    Database::builder().data_dir(path).config(config).open().await.unwrap()
+}
+
+/// Rows of the seconds from 10 * `round`: one for each key, then some more of it.
+async fn write(db: &Database, round: i64) {
+    let from = round * 10;
+    for (step, keys) in [(0, KEYS), (3, KEYS / 3), (6, KEYS / 2)] {
+        let rows = format!(
+            "SELECT {round} * 100000 + {step} * 10000 + value, value * 7 % {KEYS}, value * 31 % 50,
+                    to_timestamp({START} + {from} + {step} + value % 3)
+             FROM generate_series(1, {keys})"
+        );
+        for table in ["event", "in_time"] {
+            db.execute(&format!("INSERT INTO {table} {rows}")).await.unwrap();
+        }
+        db.execute("CHECKPOINT").await.unwrap();
+    }
+    // Of this window, which is open: rows leave, and others change.
+    for table in ["event", "in_time"] {
+        let own = format!("id BETWEEN {round} * 100000 AND {round} * 100000 + 90000");
+        db.execute(&format!("DELETE FROM {table} WHERE id % 7 = 3 AND {own}")).await.unwrap();
+        db.execute(&format!("UPDATE {table} SET v = v + 100 WHERE id % 11 = 5 AND {own}"))
+            .await
+            .unwrap();
+    }
+    // Late for its windows, which have closed.
+    if round >= 3 {
+        let late = format!(
+            "INSERT INTO event VALUES (90000000 + {round}, 1, 999, to_timestamp({START} + 1))"
+        );
+        db.execute(&late).await.unwrap();
+    }
+}
+
+/// The views have the windows that end by then, and no others.
+async fn check(db: &Database, watermark: i64, moment: &str) {
+    db.execute("FLUSH").await.unwrap();
+    for (view, query, step) in TWINS {
+        let closed = watermark.div_euclid(step) * step;
+        let end = format!("window_end <= to_timestamp({START} + {closed})");
+        let held = cells(db, &format!("SELECT * FROM {view} ORDER BY window_end, k")).await;
+        let twin =
+            format!("SELECT * FROM ({query}) AS all_windows WHERE {end} ORDER BY window_end, k");
+        let wanted = cells(db, &twin).await;
+        assert!(!wanted.is_empty() || closed < 10, "{view} {moment}: no window");
+        assert!(
+            held == wanted,
+            "{view} {moment}, at {watermark}: {} and {}",
+            held.len(),
+            wanted.len()
+        );
+    }
+}
+
+#[test]
+fn windows_close_over_state_of_many_times_its_memory() {
+    run_for(240, "the test", async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let mut db = open(&path, 2).await;
+        db.execute(SETUP).await.unwrap();
+        for round in 0..6 {
+            write(&db, round).await;
+            // The newest row is of second 8, less the 5 that rows may be late.
+            check(&db, round * 10 + 3, "after a round").await;
+            for _ in 0..3 {
+                db.execute("CHECKPOINT").await.unwrap();
+            }
+            let closing = "SELECT sum(evictions) > 0, sum(rows_loaded) > 0, sum(state_rows) < 2000
+                FROM millstream.operators WHERE job = 'tumbled' AND state_rows IS NOT NULL";
+            let held = "SELECT operator, state_rows, evictions, rows_loaded FROM millstream.operators WHERE job = 'tumbled'";
+            let is_bounded = cells(&db, closing).await;
+            assert!(round < 2 || is_bounded == "true|true|true", "{}", cells(&db, held).await);
+            let late = "SELECT late_rows FROM millstream.jobs WHERE name = 'tumbled'";
+            assert!(round != 4 || cells(&db, late).await == "1");
+            if round % 2 == 1 {
+                db.close().await.unwrap();
+                db = open(&path, 1 + round as usize % 4).await;
+                check(&db, round * 10 + 3, "after opening").await;
+            }
+        }
+        db.close().await.unwrap();
+    });
+}
