@@ -20,7 +20,7 @@ use super::block;
 use super::layout::{BlockRecord, TableKey, damaged};
 use super::loader::Resident;
 use super::occupied::Occupied;
-use super::paged::{Places, bucket_bits, covered, number_of, read_all, read_buckets, read_into};
+use super::paged::{Places, bucket_bits, number_of, read_all, read_buckets, read_into};
 use super::sorted::Sorted;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;

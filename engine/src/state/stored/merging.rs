@@ -1,12 +1,10 @@
 //! Blocks of a table added up, part by part, for the block that is to take their place.
 
 use super::{Stored, scan_bits};
-use crate::change_batch::ChangeBatch;
 use crate::error::Result;
-use crate::state::StateKind;
 use crate::state::backend::StateBackend;
 use crate::state::block;
-use crate::state::layout::{BlockRecord, TableKey, damaged};
+use crate::state::layout::{BlockRecord, damaged};
 use crate::state::paged::{Places, covered, read_buckets, read_into};
 use crate::state::sorted::Sorted;
 
