@@ -37,6 +37,7 @@ mod memory;
 mod occupied;
 pub(crate) mod paged;
 pub(crate) mod redeal;
+pub(crate) mod resident;
 pub(crate) mod restore;
 mod rocks;
 pub(crate) mod sorted;

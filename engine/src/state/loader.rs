@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::Delta;
-use super::paged::{Places, number_of};
+use super::paged::Places;
+use super::resident::Resident;
 use super::stored::Stored;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
@@ -195,68 +196,6 @@ enum Held {
     /// All, and from this checkpoint on everything can be read from the tables, as soon as it is durable.
     AllSince(Epoch),
     Some(Resident),
-}
-
-/// The buckets that are in memory.
-#[derive(Clone, Debug)]
-pub(crate) struct Resident {
-    bits: u8,
-    /// A bit for each bucket.
-    words: Vec<u64>,
-    count: u64,
-}
-
-impl Resident {
-    pub(crate) fn new(bits: u8) -> Self {
-        Self { bits, words: vec![0; (1_usize << bits).div_ceil(64)], count: 0 }
-    }
-
-    pub(crate) fn bits(&self) -> u8 {
-        self.bits
-    }
-
-    pub(crate) fn holds(&self, bucket: u32) -> bool {
-        self.words[bucket as usize / 64] >> (bucket % 64) & 1 == 1
-    }
-
-    /// Whether none is.
-    pub(crate) fn is_none(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Whether nothing is missing.
-    pub(crate) fn is_all(&self) -> bool {
-        self.count == 1 << self.bits
-    }
-
-    /// The buckets of this part, of so many bits, that are not there; `None` where none of it is.
-    fn cold_of(&self, part: u32, bits: u8) -> Option<Vec<u32>> {
-        if self.is_none() {
-            return None;
-        }
-        let spread = self.bits - bits;
-        let buckets = part << spread..(part + 1) << spread;
-        let all = buckets.len();
-        let cold: Vec<u32> = buckets.filter(|&bucket| !self.holds(bucket)).collect();
-        (cold.len() < all).then_some(cold)
-    }
-
-    /// The buckets of these places that are not there, in ascending order.
-    pub(crate) fn missing(&self, places: &[u32]) -> Vec<u32> {
-        let buckets = places.iter().map(|&place| number_of(place, self.bits));
-        let mut missing: Vec<u32> = buckets.filter(|&bucket| !self.holds(bucket)).collect();
-        missing.sort_unstable();
-        missing.dedup();
-        missing
-    }
-
-    /// These buckets, which were missing, are there from now on: to be called when they have been read.
-    pub(crate) fn enter(&mut self, missing: &[u32]) {
-        for &bucket in missing {
-            self.words[bucket as usize / 64] |= 1 << (bucket % 64);
-        }
-        self.count += missing.len() as u64;
-    }
 }
 
 /// See the module's text.

@@ -1,75 +1,51 @@
 //! Where a table that is loaded by key has rows: so that a key that has never been there is not looked for on disk.
 //!
-//! One bit for each bucket (see `paged.rs`) says that it may have rows, and one for each few of them that this is known. It is
-//! learnt on the way: whoever reads a page to find one row sees all of its rows, so that each page is read for nothing at most once. Nothing
-//! is stored, and nothing is read to begin with.
+//! The places of its rows (see `paged.rs`) are known, a part of all places at a time. It is learnt on the way: whoever reads a page to find
+//! one row sees all of its rows, so that each page is read for nothing at most once. Nothing is stored, and nothing is read to
+//! begin with; it takes about two bytes for each row.
 //!
-//! What is said to be empty is empty, as long as the table gets rows only in buckets that were loaded before; what is not may be
+//! What is said to be empty is empty, as long as the table gets rows only at places that were loaded before; what is not may be
 //! empty, too.
 
-use arrow::array::BooleanBufferBuilder;
+use roaring::RoaringBitmap;
 
-use super::paged::{covered, number_of};
-use super::sorted::Sorted;
+use super::paged::{BITS_MAX, PLACE_BITS};
 
-/// Buckets of which it is known together whether they have rows: two to the power of it.
-const RANGE_BITS: u8 = if cfg!(test) { 1 } else { 6 };
+/// More places are not remembered: it begins anew.
+const PLACES_MAX: u64 = if cfg!(test) { 64 } else { 64 << 20 };
 
 /// See the module's text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Occupied {
-    bits: u8,
-    buckets: BooleanBufferBuilder,
-    known: BooleanBufferBuilder,
+    places: RoaringBitmap,
+    count: u64,
+    /// The finest pages of which all places are known.
+    known: RoaringBitmap,
 }
 
 impl Occupied {
-    /// Of so many buckets: two to the power of `bits`. Nothing is known.
-    pub(crate) fn new(bits: u8) -> Self {
-        let none = |bits: u8| {
-            let mut none = BooleanBufferBuilder::new(0);
-            none.append_n(1 << bits, false);
-            none
-        };
-        Self { bits, buckets: none(bits), known: none(bits.saturating_sub(RANGE_BITS)) }
+    /// Whether there may be rows at a place.
+    pub(crate) fn may_have(&self, place: u32) -> bool {
+        !self.known.contains(place >> (PLACE_BITS - BITS_MAX)) || self.places.contains(place)
     }
 
-    pub(crate) fn bits(&self) -> u8 {
-        self.bits
-    }
-
-    /// Whether a bucket may have rows.
-    pub(crate) fn may_have(&self, bucket: u32) -> bool {
-        !self.known.get_bit((bucket >> RANGE_BITS) as usize)
-            || self.buckets.get_bit(bucket as usize)
-    }
-
-    /// A bucket has rows, or may have some from now on.
-    pub(crate) fn add(&mut self, bucket: u32) {
-        self.buckets.set_bit(bucket as usize, true);
-    }
-
-    /// There are rows at these places.
-    pub(crate) fn add_places(&mut self, places: &[u32]) {
-        places.iter().for_each(|&place| self.add(number_of(place, self.bits)));
-    }
-
-    /// As [`Self::add_places`], for those on a page of so many bits.
-    pub(crate) fn add_page(&mut self, sorted: &Sorted, page: u32, page_bits: u8) {
-        self.add_places(&sorted.places()[sorted.range(covered(page, page_bits))]);
-    }
-
-    /// All rows of this page of so many bits have been added.
-    pub(crate) fn learn(&mut self, page: u32, page_bits: u8) {
-        let Some(ranges) = self.ranges(page_bits) else { return };
-        for range in (page as usize) << ranges..(page as usize + 1) << ranges {
-            self.known.set_bit(range, true);
+    /// There are rows at these places, or there may be from now on; given in ascending order.
+    pub(crate) fn add(&mut self, places: &[u32]) {
+        self.count += places.len() as u64;
+        if self.count > PLACES_MAX {
+            self.count = self.places.len() + places.len() as u64;
         }
+        if self.count > PLACES_MAX {
+            *self = Self::default();
+            self.count = places.len() as u64;
+        }
+        self.places.extend(places);
     }
 
-    /// How many ranges a page of so many bits has, as a power of two; `None`: it is smaller than one.
-    pub(crate) fn ranges(&self, page_bits: u8) -> Option<u8> {
-        self.bits.checked_sub(RANGE_BITS)?.checked_sub(page_bits)
+    /// All places of rows of this page, of so many bits, have been added.
+    pub(crate) fn learn(&mut self, page: u32, page_bits: u8) {
+        let pages = BITS_MAX - page_bits;
+        self.known.insert_range(page << pages..(page + 1) << pages);
     }
 }
 
@@ -77,23 +53,27 @@ impl Occupied {
 mod tests {
     use super::*;
 
-    /// By hand: 16 buckets, two to a range, pages of four buckets.
+    /// By hand: places in four pages.
     #[test]
     fn only_what_has_been_seen_is_known_to_be_empty() {
-        let mut occupied = Occupied::new(4);
-        let at = |bucket: u32| bucket << 28 | 5;
-        let empty = |occupied: &Occupied| -> Vec<u32> {
-            (0..16).filter(|&bucket| !occupied.may_have(bucket)).collect()
-        };
-        occupied.add_places(&[at(1), at(6), at(15)]);
-        assert!(empty(&occupied).is_empty());
+        let mut occupied = Occupied::default();
+        let places = [1, 6, 15].map(|place: u32| place << 28 | 5);
+        occupied.add(&places);
+        assert!((0..16).all(|place| occupied.may_have(place << 28)));
         occupied.learn(1, 2);
+        let empty = |occupied: &Occupied| -> Vec<u32> {
+            (0..16).filter(|place| !occupied.may_have(place << 28 | 5)).collect()
+        };
         assert_eq!(empty(&occupied), [4, 5, 7]);
-        occupied.add(5);
+        occupied.add(&[5 << 28 | 5]);
         assert_eq!(empty(&occupied), [4, 7]);
-        occupied.learn(0, 4);
-        assert_eq!(empty(&occupied), [4, 7], "a page of one bucket is less than a range");
+        assert!(!occupied.may_have(5 << 28 | 4));
         occupied.learn(0, 0);
         assert_eq!(empty(&occupied), [0, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14]);
+        // Those that are known already count once.
+        (0..100).for_each(|_| occupied.add(&places));
+        assert_eq!(empty(&occupied).len(), 12);
+        occupied.add(&(0..64).collect::<Vec<u32>>());
+        assert!(empty(&occupied).is_empty(), "too many: nothing is known");
     }
 }

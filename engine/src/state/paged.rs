@@ -26,19 +26,19 @@ const PAGE_ROWS: u64 = if cfg!(test) { 2 } else { 512 };
 /// Blocks of fewer rows are not cut.
 const CUT_ROWS: u64 = 4 * PAGE_ROWS;
 /// More pages than this make no sense: 2 to the power of it.
-const BITS_MAX: u8 = 22;
-/// Nor do more buckets: two bits for each are held.
-const BUCKET_BITS_MAX: u8 = 27;
+pub(crate) const BITS_MAX: u8 = 22;
+/// Bits of a place.
+pub(crate) const PLACE_BITS: u8 = 32;
 
 /// How many bits of the place choose the page, for so many rows.
 pub(crate) fn page_bits(rows: u64) -> u8 {
     if rows < CUT_ROWS { 0 } else { ((rows / PAGE_ROWS).ilog2() as u8).min(BITS_MAX) }
 }
 
-/// How many bits of the place choose the bucket that is loaded at once, for so many rows: about one row's. With a whole page at once few
-/// keys would bring in everything; most of them are empty, so that new keys need not be looked for (see `occupied.rs`).
+/// How many bits of the place choose the bucket that is loaded at once, where there are so many rows: with a whole page few keys would
+/// bring in everything, so that a bucket is one place, that of one key for nearly all of them. Few rows are one bucket.
 pub(crate) fn bucket_bits(rows: u64) -> u8 {
-    if rows < CUT_ROWS { 0 } else { (rows.ilog2() as u8 + 3).min(BUCKET_BITS_MAX) }
+    if rows < CUT_ROWS { 0 } else { PLACE_BITS }
 }
 
 /// The part of all places that a page, or bucket, covers: from, and up to (inclusive).

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arrow::array::UInt32Array;
 use arrow::datatypes::SchemaRef;
 use parking_lot::Mutex;
 
@@ -18,9 +17,11 @@ use super::StateKind;
 use super::backend::StateBackend;
 use super::block;
 use super::layout::{BlockRecord, TableKey, damaged};
-use super::loader::Resident;
 use super::occupied::Occupied;
-use super::paged::{Places, bucket_bits, number_of, read_all, read_buckets, read_into};
+use super::paged::{
+    PLACE_BITS, Places, bucket_bits, covered, number_of, read_all, read_buckets, read_into,
+};
+use super::resident::Resident;
 use super::sorted::Sorted;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
@@ -91,7 +92,7 @@ pub(crate) struct Stored {
     /// Everything that was handed over up to this epoch is durable.
     durable: AtomicU64,
     /// Where it has rows, as far as that has been seen.
-    occupied: Mutex<Option<Occupied>>,
+    occupied: Mutex<Occupied>,
 }
 
 impl Stored {
@@ -223,34 +224,38 @@ impl Stored {
     /// As [`Self::read`].
     pub(crate) fn load(&self, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
         let mut occupied = self.occupied.lock();
-        let occupied = match &mut *occupied {
-            Some(occupied) if occupied.bits() == bits => occupied,
-            other => other.insert(Occupied::new(bits)),
-        };
-        let wanted = buckets.iter().copied().filter(|&bucket| occupied.may_have(bucket));
+        if bits < PLACE_BITS {
+            // Whoever holds everything puts rows anywhere.
+            *occupied = Occupied::default();
+            return self.read(&self.view(), buckets, bits);
+        }
+        let wanted = buckets.iter().copied().filter(|&place| occupied.may_have(place));
         let wanted: Vec<u32> = wanted.collect();
         let view = self.view();
-        let rows = if wanted.is_empty() {
-            ChangeBatch::empty(Arc::clone(&self.schema))
-        } else {
-            self.read_seeing(&view, &wanted, bits, &mut |places| occupied.add_places(places))?
-        };
+        let rows = self.read_seeing(&view, &wanted, bits, &mut |places| occupied.add(places))?;
         // What has been seen of all blocks: the pages of that which is cut finest.
         let page_bits = view.blocks.iter().map(|block| block.record.pages).max().unwrap_or(0);
-        if occupied.ranges(page_bits).is_some() {
-            let mut pages: Vec<u32> =
-                wanted.iter().map(|&bucket| bucket >> (bits - page_bits)).collect();
-            pages.dedup();
-            for page in pages {
-                for pending in &view.pending {
-                    let sorted = self.sorted(pending)?;
-                    occupied.add_page(&sorted, page, page_bits);
-                }
-                occupied.learn(page, page_bits);
+        let mut pages: Vec<u32> = wanted.iter().map(|&place| number_of(place, page_bits)).collect();
+        pages.dedup();
+        for page in pages {
+            for pending in &view.pending {
+                let sorted = self.sorted(pending)?;
+                occupied.add(&sorted.places()[sorted.range(covered(page, page_bits))]);
             }
+            occupied.learn(page, page_bits);
         }
-        buckets.iter().for_each(|&bucket| occupied.add(bucket));
+        occupied.add(buckets);
         Ok(rows)
+    }
+
+    /// Whoever holds these buckets, which were not loaded by [`Self::load`], may put rows there from now on.
+    pub(crate) fn may_get(&self, buckets: &[u32], bits: u8) {
+        let mut occupied = self.occupied.lock();
+        if bits < PLACE_BITS {
+            *occupied = Occupied::default();
+        } else {
+            occupied.add(buckets);
+        }
     }
 
     /// Adds everything up; nothing may be left that takes away.
@@ -299,20 +304,11 @@ impl Stored {
         part: usize,
         resident: &Resident,
     ) -> Result<ChangeBatch> {
-        let bits = self.scan_bits(view);
-        let rows = self.read(view, &[part as u32], bits)?;
-        let Some(places) = self.places.as_ref().filter(|_| !resident.is_none()) else {
-            return Ok(rows);
-        };
-        let places = places.of(rows.rows())?;
-        let is_cold = |place| !resident.holds(number_of(place, resident.bits()));
-        let cold: Vec<u32> = places
-            .iter()
-            .zip(0..)
-            .filter(|(place, _)| is_cold(**place))
-            .map(|(_, row)| row)
-            .collect();
-        if cold.len() == places.len() { Ok(rows) } else { rows.take(&UInt32Array::from(cold)) }
+        let rows = self.read(view, &[part as u32], self.scan_bits(view))?;
+        match &self.places {
+            Some(places) => resident.without(places, rows),
+            None => Ok(rows),
+        }
     }
 
     /// The contents of one part.

@@ -13,7 +13,8 @@ use arrow::array::{ArrayRef, RecordBatch};
 use super::{Chunk, Snapshot};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
-use crate::state::loader::{Resident, Share};
+use crate::state::loader::Share;
+use crate::state::resident::Resident;
 use crate::state::stored::{Stored, View};
 use crate::time::Epoch;
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
 use arrow::datatypes::TimestampMicrosecondType;
 
-use super::{Held, Loader, Resident};
+use super::{Held, Loader};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::operator::{Due, DueAction, DueClock, DueColumn, Operator};
@@ -27,6 +27,7 @@ use crate::operators::expiry::expires_us;
 use crate::state::Delta;
 use crate::state::layout::damaged;
 use crate::state::paged::Places;
+use crate::state::resident::Resident;
 use crate::state::sorted::Sorted;
 use crate::state::stored::Stored;
 use crate::state::stored::sweep::{Sweep, part_bits};
@@ -293,6 +294,7 @@ impl Schedule {
         });
         let buckets = resident.missing(&due.collect::<Vec<_>>());
         resident.enter(&buckets);
+        tables.iter().for_each(|stored| stored.may_get(&buckets, resident.bits()));
         let chosen = sorted.into_iter().map(|(places, rows)| {
             Sorted::at(places, vec![rows.clone()])?.select(&buckets, resident.bits())
         });
@@ -381,9 +383,8 @@ impl Loader {
             self.hand_over_early(epoch, operator)?;
         }
         let (bits, sweeps) = (part_bits(self.rows()), self.tables.iter().map(Sweep::new));
-        if let (Held::Some(resident), Some(schedule)) = (&self.held, &mut self.schedule) {
+        if let (Held::Some(_), Some(schedule)) = (&self.held, &mut self.schedule) {
             schedule.sweeps = sweeps.collect::<Result<_>>()?;
-            let bits = if is_log { bits } else { bits.min(resident.bits()) };
             let mut until = schedule.now;
             if schedule.due.action == DueAction::LoadKeys {
                 until = schedule.moments.ceiling(until);
@@ -408,11 +409,10 @@ impl Loader {
         };
         let Some(mut reading) = schedule.reading.take() else { return Ok(None) };
         while reading.next < reading.parts() {
-            let cold = resident.cold_of(reading.next, reading.bits);
-            let part = schedule.sweeps.iter().map(|sweep| match &cold {
-                None => sweep.read(&[reading.next], reading.bits),
-                Some(cold) => sweep.read(cold, resident.bits()),
-            });
+            let part = schedule
+                .sweeps
+                .iter()
+                .map(|sweep| sweep.read_cold(reading.next, reading.bits, resident));
             let mut part = part.collect::<Result<Vec<_>>>()?;
             reading.next += 1;
             let masks = schedule.masks(&mut part, reading.now)?;
@@ -454,10 +454,8 @@ impl Loader {
         if !schedule.should_drop(frontier.0, rows) {
             return Ok(());
         }
-        let bits = part_bits(rows).min(resident.bits());
-        let fits = |reading: &Reading| reading.bits <= resident.bits();
-        let reading = schedule.reading.take().filter(fits);
-        let mut reading = reading.unwrap_or_else(|| Reading::new(frontier.0, bits));
+        let begins = || Reading::new(frontier.0, part_bits(rows));
+        let mut reading = schedule.reading.take().unwrap_or_else(begins);
         let end = reading.next.saturating_add(DROP_PARTS.max(reading.parts() / DROP_STEPS));
         let end = end.min(reading.parts());
         let mut deletes = Delta::default();
@@ -465,10 +463,7 @@ impl Loader {
             let Some(column) = schedule.due.columns[table] else { continue };
             let sweep = Sweep::new(stored)?;
             for part in reading.next..end {
-                let rows = match &resident.cold_of(part, reading.bits) {
-                    None => sweep.read(&[part], reading.bits)?,
-                    Some(cold) => sweep.read(cold, resident.bits())?,
-                };
+                let rows = sweep.read_cold(part, reading.bits, resident)?;
                 let is_due = is_due(&rows, column, reading.now)?;
                 deletes.push(table, rows.filter(&is_due)?.negate());
             }

@@ -9,7 +9,8 @@ use super::{Stored, View};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::state::layout::damaged;
-use crate::state::paged::{read_buckets, read_into};
+use crate::state::paged::{covered, read_buckets, read_into};
+use crate::state::resident::Resident;
 use crate::state::sorted::Sorted;
 
 /// Rows of a part, about.
@@ -51,26 +52,37 @@ impl Sweep {
         Ok(Self { stored: Arc::clone(stored), view, uncut })
     }
 
-    /// The contents of these buckets, given in ascending order.
+    /// The rows of a part, of so many bits, that are not in memory.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub(crate) fn read(&self, buckets: &[u32], bits: u8) -> Result<ChangeBatch> {
+    pub(crate) fn read_cold(
+        &self,
+        part: u32,
+        bits: u8,
+        resident: &Resident,
+    ) -> Result<ChangeBatch> {
+        let places = self.stored.places.as_ref().ok_or_else(|| damaged("a table without keys"))?;
+        resident.without(places, self.read(part, bits)?)
+    }
+
+    fn read(&self, part: u32, bits: u8) -> Result<ChangeBatch> {
+        let wanted = (&[part][..], bits);
         let mut found = Vec::new();
         let Stored { backend, key, places, .. } = &*self.stored;
         let places = places.as_ref().ok_or_else(|| damaged("a table without keys"))?;
         for (block, uncut) in self.view.blocks.iter().zip(&self.uncut) {
             match uncut {
-                Some(sorted) => found.push(sorted.select(buckets, bits)?),
+                Some(sorted) => found.push(sorted.rows(sorted.range(covered(part, bits)))?),
                 None => {
-                    let wanted = (buckets, bits);
                     let (backend, record) = (&**backend, &block.record);
                     read_buckets(backend, key, record, places, wanted, &mut |_| (), &mut found)?;
                 }
             }
         }
         for pending in &self.view.pending {
-            found.push(self.stored.sorted(pending)?.select(buckets, bits)?);
+            let sorted = self.stored.sorted(pending)?;
+            found.push(sorted.rows(sorted.range(covered(part, bits)))?);
         }
         found.retain(|rows| !rows.is_empty());
         self.stored.sum(&found)

@@ -98,4 +98,7 @@ fn new_keys_are_not_looked_for() {
     assert!((0..17).all(|key| load(key).is_err()), "these are looked for");
     assert_eq!(load(second).expect("not looked for"), 0);
     assert!(load(first).is_err(), "it may have been written since");
+    let third = new.next().expect("a third");
+    assert!(stored.load(&[0], 0).is_err(), "everything");
+    assert!(load(third).is_err(), "whoever holds everything may have written it");
 }
