@@ -15,6 +15,7 @@ use crate::database::run_for;
 
 mod above;
 mod crash;
+mod large;
 
 const SETUP: &str = "
     CREATE TABLE grp (id INT PRIMARY KEY, title TEXT NOT NULL);

@@ -91,7 +91,7 @@ pub(super) fn handover(
 }
 
 /// By which columns the state of an operator is found, and the types of their values, where it can be loaded by key.
-fn lookup_of(
+pub(super) fn lookup_of(
     node: &FragmentNode,
     operator: &dyn Operator,
 ) -> Result<Option<(Lookup, Vec<DataType>)>> {

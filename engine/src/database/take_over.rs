@@ -6,15 +6,13 @@
 //! (`task/held.rs`), and what is new reads the contents of its inputs at that barrier.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use arrow::array::new_null_array;
-use arrow::datatypes::{Field, Schema};
-
 use super::events::{TakeOver, TaskRecords};
 use super::launch::HeldTask;
-use super::resume::Place;
+use super::resume::{Place, lookup_of};
 use super::{Inner, answered};
 use crate::build::build_operator;
 use crate::change_batch::ChangeBatch;
@@ -24,10 +22,12 @@ use crate::operator::{Operator, Replay};
 use crate::plan::fragment::FragmentNode;
 use crate::plan::kept::{Kept, Side, Spot};
 use crate::plan::{FragmentPlan, RelationId, StreamPlan};
+use crate::state::StateTable;
 use crate::state::layout::TableKey;
 use crate::state::redeal::Deal;
 use crate::state::restore::Saved;
-use crate::state::{Placement, StateTable};
+use crate::state::stored::{Stored, Tables};
+use crate::task::held::by_key::{ByKey, as_input};
 use crate::task::held::{Part, Release};
 use crate::time::Watermark;
 
@@ -124,7 +124,9 @@ impl Inner {
         let mut all = Vec::new();
         for task in held {
             let place = Place::new(id, task.fragment, task.task)?;
-            let release = Takeover { saved: &saved, plan, kept, records, place };
+            let (tables, load_rows_max) = (&*durable.tables, self.config().load_rows_max);
+            let release =
+                Takeover { saved: &saved, tables, load_rows_max, plan, kept, records, place };
             all.push((release.of_task(task.fragment, task.task)?, task));
         }
         for (release, task) in all {
@@ -167,6 +169,10 @@ fn key(relation: RelationId, spot: Spot, table: usize, task: usize) -> Result<Ta
 /// What one task of the new version gets.
 struct Takeover<'a> {
     saved: &'a Saved,
+    /// Where the state of its operators is read by key.
+    tables: &'a Tables,
+    /// State of more rows is not read before it is needed.
+    load_rows_max: u64,
     plan: &'a FragmentPlan,
     kept: &'a Kept,
     /// Of the old version.
@@ -178,6 +184,7 @@ impl Takeover<'_> {
     fn of_task(&self, fragment: usize, task: usize) -> Result<Release> {
         let mut release = Release {
             operators: Vec::new(),
+            empty: Vec::new(),
             nodes: Vec::new(),
             leaves: Vec::new(),
             parts: VecDeque::new(),
@@ -188,7 +195,19 @@ impl Takeover<'_> {
             let marks = self.marks(old, task)?;
             let frontier = marks.iter().copied().min().unwrap_or(Watermark::MIN);
             let mut operator = build_operator(&node.plan)?;
-            match self.kept.boundaries.get(&(fragment, number)) {
+            let boundary = self.kept.boundaries.get(&(fragment, number)).copied();
+            if let Some(tables) = self.large(node, number, &*operator)? {
+                operator.restored(frontier)?;
+                if let Some(replay) = boundary {
+                    let state = ByKey::new(number, &node.plan, replay, frontier, &tables)?;
+                    release.parts.push_back(Part::ByKey(Box::new(state)));
+                }
+                release.empty.push(number);
+                release.operators.push((number, operator));
+                release.nodes.push((number, marks));
+                continue;
+            }
+            match boundary {
                 Some(Replay::Input) => {
                     let rows = self.inputs(node, number, &*operator)?;
                     release.parts.push_back(Part::Input { node: number, rows });
@@ -212,6 +231,27 @@ impl Takeover<'_> {
             release.leaves.push((leaf, mark.map_or(Watermark::MIN, Watermark)));
         }
         Ok(release)
+    }
+
+    /// The tables of an operator, if it can be without its state and there is much of that.
+    fn large(
+        &self,
+        node: &FragmentNode,
+        number: usize,
+        operator: &dyn Operator,
+    ) -> Result<Option<Vec<Arc<Stored>>>> {
+        if lookup_of(node, operator)?.is_none() {
+            return Ok(None);
+        }
+        let mut tables = Vec::new();
+        for (at, table) in operator.state_tables().iter().enumerate() {
+            let Some(stored) = self.tables.get(&self.key(node, number, at, table)?) else {
+                return Ok(None);
+            };
+            tables.push(stored);
+        }
+        let rows: u64 = tables.iter().map(|stored| stored.view().rows()).sum();
+        Ok((rows > self.load_rows_max).then_some(tables))
     }
 
     fn record(&self, fragment: usize, task: usize) -> Result<&crate::state::layout::TaskRecord> {
@@ -248,33 +288,12 @@ impl Takeover<'_> {
     ) -> Result<VecDeque<(usize, ChangeBatch)>> {
         let mut all = VecDeque::new();
         for (at, table) in operator.state_tables().iter().enumerate().rev() {
-            let Placement::Input { input, columns } = &table.placement else {
-                return Err(EngineError::internal("a table that does not hold rows of an input"));
-            };
-            let of = &node.plan.inputs[*input];
             let key = self.key(node, number, at, table)?;
             self.saved.read(&key, &table.kind, &mut |rows| {
-                let rows = as_input(&rows, columns, &of.schema)?;
-                let appends = of.properties.append_only;
-                all.push_back((*input, if appends { rows.unroll()? } else { rows }));
+                all.push_back(as_input(&node.plan, table, &rows)?);
                 Ok(())
             })?;
         }
         Ok(all)
     }
-}
-
-/// Rows of a table as rows of the input, with NULL in columns that the table does not have.
-fn as_input(rows: &ChangeBatch, held: &[Option<usize>], input: &Schema) -> Result<ChangeBatch> {
-    let (mut fields, mut columns) = (Vec::new(), Vec::new());
-    for (number, field) in input.fields().iter().enumerate() {
-        let place = held.iter().position(|column| *column == Some(number));
-        let column = match place {
-            Some(place) => std::sync::Arc::clone(rows.column(place)),
-            None => new_null_array(field.data_type(), rows.num_rows()),
-        };
-        fields.push(Field::new(field.name(), column.data_type().clone(), true));
-        columns.push(column);
-    }
-    rows.with_columns(std::sync::Arc::new(Schema::new(fields)), columns)
 }

@@ -279,19 +279,16 @@ impl Stored {
     }
 
     fn scan_bits(&self, view: &View) -> u8 {
-        match &self.places {
-            // Uncut blocks are read anew for each part.
-            Some(_)
-                if view
-                    .blocks
-                    .iter()
-                    .all(|block| block.record.pages > 0 || block.record.rows < SCAN_ROWS) =>
-            {
-                let bytes = view.blocks.iter().map(|block| block.record.bytes).sum();
-                scan_bits(view.rows(), bytes)
-            }
-            _ => 0,
+        if self.places.is_none() {
+            return 0;
         }
+        let records = || view.blocks.iter().map(|block| &block.record);
+        let bits = scan_bits(view.rows(), records().map(|record| record.bytes).sum());
+        // Uncut blocks are read anew for each part: all that together should be no more than the rest.
+        let uncut = records().filter(|record| record.pages == 0 && record.rows >= SCAN_ROWS);
+        let uncut: u64 = uncut.map(|record| record.rows).sum();
+        let most = view.rows().checked_div(uncut).map(|parts| parts.max(1).ilog2() as u8);
+        most.map_or(bits, |most| bits.min(most))
     }
 
     /// Those rows of one part that lie in buckets which are not in memory.

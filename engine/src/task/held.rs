@@ -10,13 +10,15 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use self::by_key::{ByKey, give_held_back};
 use super::Task;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
-use crate::message::{Barrier, BarrierKind};
 use crate::operator::{Context, Operator, Output};
 use crate::scheduler::Step;
-use crate::time::{Epoch, Watermark};
+use crate::time::Watermark;
+
+pub(crate) mod by_key;
 
 /// What an operator is to give again.
 pub(crate) enum Part {
@@ -24,12 +26,16 @@ pub(crate) enum Part {
     State { node: usize, from: usize },
     /// What follows from these rows of its inputs.
     Input { node: usize, rows: VecDeque<(usize, ChangeBatch)> },
+    /// Either of the two, of an operator that does not hold its state.
+    ByKey(Box<ByKey>),
 }
 
 /// What a held task waits for.
 pub(crate) struct Release {
     /// Operators with their state, in place of those that have none.
     pub(crate) operators: Vec<(usize, Box<dyn Operator>)>,
+    /// Those of them that have none, and load it when it is needed.
+    pub(crate) empty: Vec<usize>,
     /// Where operators and leaves stood.
     pub(crate) nodes: Vec<(usize, Vec<Watermark>)>,
     pub(crate) leaves: Vec<(usize, Watermark)>,
@@ -109,10 +115,18 @@ impl Task {
         for (node, operator) in release.operators {
             self.nodes[node].operator = operator;
         }
+        for node in release.empty {
+            if let Some(paging) = &mut self.nodes[node].paging {
+                paging.begin_empty();
+            }
+        }
         for (node, marks) in release.nodes {
             let node = &mut self.nodes[node];
             node.frontier = marks.iter().copied().min().unwrap_or(Watermark::MIN);
             node.watermarks = marks;
+            if let Some(paging) = &mut node.paging {
+                paging.stands_at(node.frontier);
+            }
         }
         for (leaf, mark) in release.leaves {
             self.leaves[leaf].frontier = mark;
@@ -138,13 +152,16 @@ impl Task {
                 match rows.pop_front() {
                     Some((input, batch)) => operator.on_batch(input, batch, &context, &mut out)?,
                     None => {
-                        let barrier = Barrier::new(Epoch(0), BarrierKind::Plain);
-                        operator.on_barrier(&barrier, &context, &mut out)?;
+                        give_held_back(&mut **operator, &context, &mut out)?;
                         self.finish(node, &mut out)?;
                         return Ok(None);
                     }
                 }
                 (node, Some(Part::Input { node, rows }))
+            }
+            Part::ByKey(mut state) => {
+                let goes_on = state.give(&context, &mut out)?;
+                (state.node, goes_on.then_some(Part::ByKey(state)))
             }
         };
         match rest {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::state::backend::{Space, Write};
 use crate::state::memory::MemoryBackend;
+use crate::state::paged::page_key;
 use crate::store::cold::Cold;
 use crate::store::writer::Writer;
 
@@ -101,4 +102,44 @@ fn new_keys_are_not_looked_for() {
     let third = new.next().expect("a third");
     assert!(stored.load(&[0], 0).is_err(), "everything");
     assert!(load(third).is_err(), "whoever holds everything may have written it");
+}
+
+/// A block that is not cut, beside one that is, makes the parts of a scan larger; it does not make them one.
+#[test]
+fn a_scan_is_in_parts_beside_an_uncut_block() {
+    let keys = |keys: std::ops::Range<i64>| {
+        let rows: String = keys.map(|key| format!("+1 | {key}\n")).collect();
+        ChangeBatch::from_pretty(&format!("| k: i64\n{rows}")).expect("rows")
+    };
+    let key = TableKey::contents(RelationId(1));
+    let places = Places::new(&[0], &[arrow::datatypes::DataType::Int64]).expect("places");
+    let (cut, uncut) = (keys(0..256), keys(256..288));
+    let at = places.of(cut.rows()).expect("places");
+    let mut writes = Vec::new();
+    for page in 0..16 {
+        let own = (0..256).filter(|&row| number_of(at[row as usize], 4) == page);
+        let rows = cut.take(&UInt32Array::from(own.collect::<Vec<u32>>())).expect("rows");
+        let value = block::encode(&rows).expect("bytes");
+        writes.push(Write::Put(Space::State, page_key(&key, 1, page), value));
+    }
+    let value = block::encode(&uncut).expect("bytes");
+    writes.push(Write::Put(Space::State, key.block(2), value));
+    let backend = Arc::new(MemoryBackend::default());
+    backend.commit(&writes).expect("written");
+    let list = [
+        BlockRecord { number: 1, rows: 256, pages: 4, ..BlockRecord::default() },
+        BlockRecord { number: 2, rows: 32, ..BlockRecord::default() },
+    ];
+    let tables = Tables::new(backend);
+    let stored = tables.add(key, StateKind::Bag, cut.schema(), Some(places), &list);
+    let view = stored.view();
+    // By hand: 288 rows, of which 32 are read each time, 9 times; the power of two below.
+    assert_eq!(stored.parts(&view), 8);
+    let mut found = BTreeSet::new();
+    for part in 0..8 {
+        let rows = stored.part(&view, part).expect("read");
+        assert!((1..100).contains(&rows.num_rows()), "{}", rows.num_rows());
+        found.extend((0..rows.num_rows()).map(|row| rows.pretty_row(row)));
+    }
+    assert_eq!(found, (0..288).map(|key| key.to_string()).collect());
 }
