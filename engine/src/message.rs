@@ -43,8 +43,10 @@ pub struct Barrier {
     pub kind: BarrierKind,
     /// Tasks that can need not wait for it on all their inputs: a checkpoint barrier of the mode `at_least_once`.
     pub runs_ahead: bool,
-    /// When it was sent, in milliseconds since some moment before the first one: the time of operators.
+    /// When it was sent, in milliseconds since 1970: the time of operators. While the dataflow runs it only goes forward.
     pub time_ms: u64,
+    /// When the dataflow was started, in the same time.
+    pub since_ms: u64,
     /// Edges that come and jobs that go at this barrier.
     pub change: Option<Arc<TopologyChange>>,
 }
@@ -52,7 +54,7 @@ pub struct Barrier {
 impl Barrier {
     /// A barrier that changes nothing.
     pub fn new(epoch: Epoch, kind: BarrierKind) -> Self {
-        Self { epoch, kind, runs_ahead: false, time_ms: 0, change: None }
+        Self { epoch, kind, runs_ahead: false, time_ms: 0, since_ms: 0, change: None }
     }
 
     /// Whether the tasks of this job end right after this barrier.

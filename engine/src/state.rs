@@ -72,8 +72,8 @@ pub(crate) fn table_schema(input: &SchemaRef, columns: &[usize]) -> SchemaRef {
 pub enum StateKind {
     /// A bag: the contents are the sum of the weights of equal rows.
     Bag,
-    /// By these columns: the newest row of a key holds; a row of negative weight ends its key. A key is ended at most
-    /// once in a delta, before a row for it.
+    /// By these columns: the newest row of a key holds; a row of negative weight ends its key. What is handed over at once ends a
+    /// key at most once, before a row for it; what time makes due is handed over between checkpoints, too.
     Keyed(Vec<usize>),
 }
 

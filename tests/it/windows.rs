@@ -1,5 +1,5 @@
-//! Windows that close over state of many times its memory: after it was let go of, after restarts, with rows that leave and
-//! with late rows.
+//! Time acts on state of many times its memory: windows close after it was let go of, after restarts, with rows that leave and with
+//! late rows; and what has a time to live is dropped.
 
 use std::path::Path;
 
@@ -146,6 +146,52 @@ fn windows_close_over_state_of_many_times_its_memory() {
                 check(&db, round * 10 + 3, "after opening").await;
             }
         }
+        db.close().await.unwrap();
+    });
+}
+
+/// Of far more keys than fit into memory those stay that are touched; what follows from the others goes, and they leave the disk.
+#[test]
+fn what_is_on_disk_expires() {
+    run_for(120, "the test", async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let db = open(&path, 2).await;
+        let setup = "CREATE TABLE t (k INT, v INT); CREATE TABLE u (k INT, w INT);
+            CREATE MATERIALIZED VIEW sums WITH (state_ttl = '4s') AS
+                SELECT k, count(*) AS n, sum(v) AS s FROM t GROUP BY k;
+            CREATE MATERIALIZED VIEW best WITH (state_ttl = '4s') AS
+                SELECT k, v FROM (SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v DESC) AS place FROM t) places
+                WHERE place <= 1;
+            CREATE MATERIALIZED VIEW pairs WITH (state_ttl = '4s') AS
+                SELECT t.k, v, w FROM t LEFT JOIN u ON t.k = u.k";
+        db.execute(setup).await.unwrap();
+        for table in ["t", "u"] {
+            let fill =
+                format!("INSERT INTO {table} SELECT value, 7 FROM generate_series(1, {KEYS})");
+            db.execute(&fill).await.unwrap();
+        }
+        for _ in 0..4 {
+            db.execute("CHECKPOINT").await.unwrap();
+        }
+        assert_eq!(cells(&db, "SELECT count(*), sum(s) FROM sums").await, "3000|21000");
+        assert_eq!(cells(&db, "SELECT count(*), sum(w) FROM pairs").await, "3000|21000");
+        let let_go = "SELECT count(DISTINCT job) FROM millstream.operators WHERE evictions > 0 AND job IN ('sums', 'pairs', 'best')";
+        assert_eq!(cells(&db, let_go).await, "3", "memory was short");
+        let (mut touched, mut held) = (0, String::new());
+        while touched < 40 || touched < 200 && held != "5|5" {
+            db.execute("INSERT INTO t SELECT value, 1 FROM generate_series(1, 5)").await.unwrap();
+            touched += 1;
+            tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+            held =
+                cells(&db, "SELECT (SELECT count(*) FROM sums), (SELECT count(*) FROM best)").await;
+        }
+        let sums = cells(&db, "SELECT DISTINCT n, s FROM sums").await;
+        assert_eq!((held.as_str(), sums), ("5|5", format!("{}|{}", touched + 1, touched + 7)));
+        assert_eq!(cells(&db, "SELECT DISTINCT v FROM best").await, "7");
+        // The partners have expired, as the old rows have: of those that were touched newer ones are there alone.
+        let pairs = "SELECT count(DISTINCT k), count(w), max(v) FROM pairs";
+        assert_eq!(cells(&db, pairs).await, "5|0|1");
         db.close().await.unwrap();
     });
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::checkpoints::Checkpoints;
 use super::events::{Change, Event, TakeOver};
@@ -38,6 +38,8 @@ pub(super) struct Driver {
     database: Weak<Inner>,
     coordinator: Coordinator,
     pub(super) clock: Clock,
+    /// When it began to run, in milliseconds since 1970.
+    since_ms: u64,
     committables: Vec<(Epoch, RelationId, Vec<Committable>)>,
     /// Changes that need a checkpoint, while another one is on its way.
     deferred: VecDeque<(Change, Sender<Result<Epoch>>)>,
@@ -50,6 +52,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(database: &Arc<Inner>) -> Self {
         let config = database.config();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut coordinator = Coordinator::new(config.barrier_interval_ms, config.checkpoint());
         if database.is_durable() {
             coordinator = coordinator.durable(*database.published.read());
@@ -59,6 +62,7 @@ impl Driver {
             database: Arc::downgrade(database),
             coordinator,
             clock: Clock::Real(Instant::now()),
+            since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             committables: Vec::new(),
             deferred: VecDeque::new(),
             take_overs: Vec::new(),
@@ -96,6 +100,11 @@ impl Driver {
             #[cfg(test)]
             Clock::Manual(now) => *now,
         }
+    }
+
+    fn barrier(&self, epoch: Epoch, kind: BarrierKind) -> Barrier {
+        let (since_ms, time_ms) = (self.since_ms, self.since_ms.saturating_add(self.now()));
+        Barrier { time_ms, since_ms, ..Barrier::new(epoch, kind) }
     }
 
     pub(super) fn on_event(&mut self, database: &Arc<Inner>, event: Event) {
@@ -171,8 +180,7 @@ impl Driver {
         for action in actions {
             match action {
                 Action::Inject { epoch, kind, runs_ahead } => {
-                    let barrier =
-                        Barrier { runs_ahead, time_ms: self.now(), ..Barrier::new(epoch, kind) };
+                    let barrier = Barrier { runs_ahead, ..self.barrier(epoch, kind) };
                     if let Err(error) = self.inject(database, barrier, vec![]) {
                         tracing::error!(%error, "the epoch could not be cut");
                     }
@@ -244,11 +252,7 @@ impl Driver {
                 checkpoints.forget(job);
             }
         }
-        let barrier = Barrier {
-            time_ms: self.now(),
-            change: Some(Arc::new(topology)),
-            ..Barrier::new(epoch, kind)
-        };
+        let barrier = Barrier { change: Some(Arc::new(topology)), ..self.barrier(epoch, kind) };
         self.inject(database, barrier, add)?;
         self.perform(database, actions.collect());
         for (job, roots, scans, step_ms) in shapes {

@@ -220,7 +220,7 @@ impl Operator for HashAggregate {
         for ids in hidden.chunks(EMIT_ROWS) {
             self.emit_hidden(ids, ctx, out)?;
         }
-        self.expire(barrier.time_ms, ctx, out)?;
+        self.expire(barrier, ctx, out)?;
         if let Some(watermark) = self.watermark.take() {
             self.forget_closed(watermark, ctx.durable)?;
             out.watermark(watermark);
@@ -241,7 +241,6 @@ impl Operator for HashAggregate {
     }
 
     fn restored(&mut self, _: Watermark) -> Result<()> {
-        self.touch_all();
         self.find_failing()
     }
 
@@ -268,7 +267,7 @@ impl Operator for HashAggregate {
     }
 
     fn on_due(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
-        self.expire(barrier.time_ms, ctx, out)
+        self.expire(barrier, ctx, out)
     }
 
     fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {

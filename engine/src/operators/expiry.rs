@@ -1,10 +1,12 @@
 //! When keys were touched last, for state that is dropped when nothing has touched it for a while (`state_ttl`).
 //!
 //! Time goes in steps of an eighth of the time to live, and comes with the barriers: an operator reads no clock. A key
-//! is given out between the time to live and nine eighths of it after it was touched last, at the next barrier. After a
-//! restart all keys count as touched then. Where state is let go of while it runs, its tables tell when each key expires.
+//! is given out between the time to live and nine eighths of it after it was touched last, at the next barrier. Tables of state
+//! tell when each key expires, so that it is known of keys that come back; but after a restart all count as touched then.
 
 use std::collections::BTreeMap;
+
+use crate::message::Barrier;
 
 /// Steps in a time to live.
 const STEPS: u32 = 8;
@@ -82,9 +84,10 @@ impl Expiry {
         }
     }
 
-    /// The epoch ends at this time. Gives the keys that are to be dropped now, each once, in order of when they were
+    /// The epoch ends with this barrier. Gives the keys that are to be dropped now, each once, in order of when they were
     /// touched.
-    pub(crate) fn advance(&mut self, now_ms: u64) -> Vec<u32> {
+    pub(crate) fn advance(&mut self, barrier: &Barrier) -> Vec<u32> {
+        let (now_ms, since_ms) = (barrier.time_ms, barrier.since_ms);
         let number = now_ms / self.step_ms;
         // What came back from before that has expired.
         let origin = *self.origin.get_or_insert(number.saturating_sub(2 * u64::from(STEPS)));
@@ -92,11 +95,13 @@ impl Expiry {
             // Below the stamps that mean something else; the time of such a run does not come.
             u32::try_from(number.saturating_sub(origin)).unwrap_or(NOW).min(BACK - 1)
         };
-        let step = count(number);
-        for (id, expires_us) in std::mem::take(&mut self.back) {
+        let (step, since) = (count(number), count(since_ms / self.step_ms));
+        // Of two keys that had one number in an epoch the last one has it.
+        for (id, expires_us) in std::mem::take(&mut self.back).into_iter().rev() {
             if self.stamps[id as usize] == BACK {
                 let end = u64::try_from(expires_us).unwrap_or(0) / 1000 / self.step_ms;
-                let touched = count(end.saturating_sub(u64::from(STEPS) + 1)).min(step);
+                let touched = count(end.saturating_sub(u64::from(STEPS) + 1));
+                let touched = touched.max(since).min(step);
                 self.stamps[id as usize] = touched;
                 self.note(touched, id);
             }
@@ -155,6 +160,14 @@ fn end_us(step: u64, step_ms: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::BarrierKind;
+    use crate::time::Epoch;
+
+    impl Expiry {
+        fn at(&mut self, time_ms: u64) -> Vec<u32> {
+            self.advance(&Barrier { time_ms, ..Barrier::new(Epoch(1), BarrierKind::Plain) })
+        }
+    }
 
     #[test]
     fn a_key_goes_when_it_was_not_touched_for_its_time() {
@@ -162,15 +175,15 @@ mod tests {
         expiry.touch(0);
         expiry.touch(1);
         // Whatever the clock says first is the beginning.
-        assert!(expiry.advance(1_000_000).is_empty());
+        assert!(expiry.at(1_000_000).is_empty());
         expiry.touch(1);
         // The epoch that ends then was the one that touched it.
-        assert!(expiry.advance(1_000_799).is_empty());
-        assert!(expiry.advance(1_000_899).is_empty());
-        assert_eq!(expiry.advance(1_000_900), [0]);
-        assert!(expiry.advance(1_001_599).is_empty());
-        assert_eq!(expiry.advance(1_001_600), [1]);
-        assert!(expiry.advance(9_000_000).is_empty());
+        assert!(expiry.at(1_000_799).is_empty());
+        assert!(expiry.at(1_000_899).is_empty());
+        assert_eq!(expiry.at(1_000_900), [0]);
+        assert!(expiry.at(1_001_599).is_empty());
+        assert_eq!(expiry.at(1_001_600), [1]);
+        assert!(expiry.at(9_000_000).is_empty());
     }
 
     #[test]
@@ -178,10 +191,10 @@ mod tests {
         for (back, goes) in [(1_000_950, 1_001_600), (1_001_150, 1_001_600), (1_002_000, 1_002_000)]
         {
             let mut first = Expiry::new(800);
-            first.advance(1_000_000);
+            first.at(1_000_000);
             first.touch(7);
             // In the step from 1_000_700 on.
-            first.advance(1_000_750);
+            first.at(1_000_750);
             assert_eq!(first.expires_us(7), Some(1_001_600_000));
             assert_eq!(first.expires_us(7), Some(expires_us(1_000_750, 800)));
             let mut second = Expiry::new(800);
@@ -190,28 +203,38 @@ mod tests {
             second.touch(4);
             assert_eq!(second.expires_us(3), None);
             if goes > back {
-                assert!(second.advance(back).is_empty());
+                assert!(second.at(back).is_empty());
                 assert_eq!(second.expires_us(3), Some(1_001_600_000));
-                assert!(second.advance(goes - 1).is_empty());
+                assert!(second.at(goes - 1).is_empty());
             }
-            assert_eq!(second.advance(goes), [3]);
+            assert_eq!(second.at(goes), [3]);
         }
-        let mut never = Expiry::new(800);
-        never.bring_back(0, i64::MAX);
-        never.advance(1_000_000);
-        assert_eq!(never.expires_us(0), Some(expires_us(1_000_000, 800)), "as if touched now");
+        let mut again = Expiry::new(800);
+        again.bring_back(0, 1_001_700_000);
+        again.forget(0);
+        again.bring_back(0, 1_001_600_000);
+        assert!(again.at(1_001_599).is_empty());
+        assert_eq!(again.at(1_001_600), [0], "the number is another key's");
+        // Later than it can be, and from before a restart.
+        for (expires, since_ms, expected) in [(i64::MAX, 0, 1_000_000), (7, 999_950, 999_950)] {
+            let mut back = Expiry::new(800);
+            back.bring_back(0, expires);
+            let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
+            assert!(back.advance(&Barrier { time_ms: 1_000_000, since_ms, ..barrier }).is_empty());
+            assert_eq!(back.expires_us(0), Some(expires_us(expected, 800)));
+        }
     }
 
     #[test]
     fn numbers_that_are_given_out_again_begin_anew() {
         let mut expiry = Expiry::new(8);
-        expiry.advance(0);
+        expiry.at(0);
         expiry.touch(0);
         expiry.forget(0);
-        expiry.advance(5);
+        expiry.at(5);
         expiry.touch(0);
-        assert!(expiry.advance(9).is_empty());
-        assert_eq!(expiry.advance(100), [0]);
+        assert!(expiry.at(9).is_empty());
+        assert_eq!(expiry.at(100), [0]);
     }
 
     #[test]
@@ -219,7 +242,7 @@ mod tests {
         let mut expiry = Expiry::new(800);
         for now in 0..100_000 {
             expiry.touch((now % 10) as u32);
-            assert!(expiry.advance(now).is_empty());
+            assert!(expiry.at(now).is_empty());
         }
         assert!(expiry.bytes() < 4096, "{}", expiry.bytes());
     }

@@ -25,7 +25,9 @@ use arrow::datatypes::SchemaRef;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
+use crate::operator::{
+    Context, Due, DueAction, DueClock, Lookup, Operator, Output, Replay, StateSize,
+};
 use crate::operators::row_store::{NONE, take_columns};
 use crate::plan::{self, JoinKind};
 use crate::state::{Delta, StateTable};
@@ -38,6 +40,7 @@ use pairs::{Pairs, Search};
 use residual::Residual;
 use side::{Incoming, Side};
 
+mod ages;
 mod durable;
 mod emit;
 mod expire;
@@ -85,7 +88,7 @@ pub(crate) fn build(
     let plan_keys = [&plan.left_keys, &plan.right_keys];
     let table = |side: usize| {
         let held = if is_held[side] { &sides[side].columns[..] } else { &[] };
-        SideTable::new(schemas[side], held, plan_keys[side])
+        SideTable::new(schemas[side], held, plan_keys[side], expires)
     };
     let tables = [table(0), table(1)];
     let is_settled =
@@ -105,7 +108,7 @@ pub(crate) fn build(
             replay_of(plan, schemas, is_settled)
         },
         inputs: [SchemaRef::clone(left), SchemaRef::clone(right)],
-        expires,
+        ttl_ms,
         is_quiet,
         ids: Vec::new(),
         candidates: Pairs::default(),
@@ -149,7 +152,7 @@ struct HashJoin {
     replay: Replay,
     inputs: [SchemaRef; 2],
     /// Rows have a time to live; and nothing is said when it is over.
-    expires: bool,
+    ttl_ms: Option<u64>,
     is_quiet: bool,
     /// Scratch: key ids of the batch, candidate pairs, matching pairs.
     ids: Vec<u32>,
@@ -177,7 +180,7 @@ impl Operator for HashJoin {
     }
 
     fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
-        if self.expires { self.expire(barrier.time_ms, ctx, out) } else { Ok(()) }
+        if self.ttl_ms.is_some() { self.expire(barrier, ctx, out) } else { Ok(()) }
     }
 
     fn state_tables(&self) -> Vec<StateTable> {
@@ -196,8 +199,7 @@ impl Operator for HashJoin {
     }
 
     fn lookup(&self) -> Option<Lookup> {
-        // With a time to live its state stays in memory: all rows have an age, also those that no row comes for.
-        self.lookup_keys().filter(|_| !self.expires)
+        self.lookup_keys()
     }
 
     fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
@@ -210,10 +212,18 @@ impl Operator for HashJoin {
         self.count_matches(keys.into_iter().filter(|&key| key != NONE))
     }
 
+    fn due(&self) -> Option<Due> {
+        let columns = self.tables.iter().map(|table| Some(table.due())).collect();
+        let clock = DueClock::TimeToLive { ttl_ms: self.ttl_ms? };
+        Some(Due { columns, clock, action: DueAction::LoadKeys })
+    }
+
+    fn on_due(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.expire(barrier, ctx, out)
+    }
+
     fn restored(&mut self, _frontier: Watermark) -> Result<()> {
-        self.count_matches(0..self.keys.id_bound() as u32)?;
-        self.sides.iter_mut().for_each(Side::touch_all);
-        Ok(())
+        self.count_matches(0..self.keys.id_bound() as u32)
     }
 
     fn replay(&self) -> Replay {
@@ -279,6 +289,7 @@ impl HashJoin {
         }
         if !ctx.durable {
             self.hold(side, batch, ids, matches.as_deref(), &mut emptied)?;
+            self.sides[side].ages.iter_mut().for_each(|ages| ages.end_batch(None));
         } else if !self.is_held[side] && self.append_only[side] {
             // A key that is there once is matched for ever.
             self.tables[side].record_some(batch, &turned_at)?;
@@ -288,8 +299,13 @@ impl HashJoin {
                 || (batch, &*ids, matches.as_deref()),
                 |rows| (&rows.batch, &rows.ids[..], rows.matches.as_deref()),
             );
-            self.tables[side].record(batch)?;
+            if self.ttl_ms.is_none() {
+                self.tables[side].record(batch)?;
+            }
             self.hold(side, batch, ids, matches, &mut emptied)?;
+            if let Some(ages) = &mut self.sides[side].ages {
+                ages.end_batch(Some(self.tables[side].columns_of(batch)));
+            }
         }
         self.keys.release(&mut emptied);
         Ok(())
@@ -536,7 +552,7 @@ impl HashJoin {
         let columns = held.columns.iter().map(|&c| ArrayRef::clone(batch.column(c)));
         let columns: Vec<ArrayRef> = columns.collect();
         let weights = batch.weights();
-        let incoming = Incoming { columns: &columns, keys: ids, weights, matches };
+        let incoming = Incoming { columns: &columns, keys: ids, weights, matches, expires: None };
         held.apply(&mut self.keys, incoming, emptied)
     }
 }

@@ -191,12 +191,12 @@ impl Task {
     /// What is due of what the operator does not hold.
     fn emit_due(&mut self, subject: &Subject<'_>, frontier: Watermark) -> Bag<String> {
         let mut rows = Bag::new();
-        let is_due = |loader: &mut Loader| loader.may_be_due(frontier, 0);
+        let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
+        let is_due = |loader: &mut Loader| loader.may_be_due(frontier, &barrier);
         let Some(mut loader) = self.loader.take_if(is_due) else { return rows };
         if loader.begin_due(Epoch(1), self.operator.as_mut()).unwrap() {
             self.renew(subject, frontier);
         }
-        let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
         while loader.load_due(Epoch(1), self.operator.as_mut()).unwrap().is_some() {
             let due = self.run(|o, ctx, out| o.on_due(&barrier, ctx, out).unwrap());
             due.into_iter().for_each(|(row, weight)| add(&mut rows, row, weight));

@@ -14,19 +14,21 @@
 //! is dropped by a look at its prefix. Else all rows are held. The order is total over rows that
 //! differ, so that the result is a function of the rows. State is not dropped by watermark. Its
 //! table has the rows that are held. With a time to live, partitions leave with their rows
-//! (`expire.rs`).
+//! (`expire.rs`), and a second table tells when (`ages.rs`).
 
 use arrow::datatypes::SchemaRef;
 
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
-use crate::operators::expiry::Expiry;
+use crate::operator::{
+    Context, Due, DueAction, DueClock, Lookup, Operator, Output, Replay, StateSize,
+};
 use crate::plan::{self, RankFunction};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
+use ages::Ages;
 use first::FirstRow;
 use keys::PartitionKeys;
 use order::{Entry, RowOrder};
@@ -34,6 +36,7 @@ use partition::{Bound, Partition};
 use rows::{BATCH_ROWS, Emitter, HeldTable, Rows};
 use window::{Shown, Window};
 
+mod ages;
 mod expire;
 mod first;
 mod keys;
@@ -99,7 +102,8 @@ pub(crate) fn build(
         frontier: None,
         touched: Vec::new(),
         shown: Vec::new(),
-        expiry: ttl_ms.map(Expiry::new),
+        ages: ttl_ms.map(|ttl_ms| Ages::new(ttl_ms, &plan.partition, input)),
+        has_keys: !plan.partition.is_empty(),
         missing: Vec::new(),
         ids: Vec::new(),
         prefixes: Vec::new(),
@@ -125,7 +129,9 @@ struct TopN {
     touched: Vec<(u32, usize)>,
     shown: Vec<Shown>,
     /// The age of partitions, if they have a time to live.
-    expiry: Option<Expiry>,
+    ages: Option<Ages>,
+    /// There are partition columns.
+    has_keys: bool,
     /// Entries of negative weight that came in this epoch, if they have.
     missing: Vec<(u32, Entry)>,
     /// Scratch: partition and prefix of each row of a batch.
@@ -170,7 +176,94 @@ impl Operator for TopN {
     }
 
     fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
-        self.expire(barrier.time_ms, ctx.durable)?;
+        self.end(barrier, ctx, out)?;
+        if let Some(frontier) = self.frontier.take() {
+            out.watermark(frontier);
+        }
+        Ok(())
+    }
+
+    fn on_due(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.end(barrier, ctx, out)
+    }
+
+    fn state_tables(&self) -> Vec<StateTable> {
+        if self.shows_nothing {
+            return Vec::new();
+        }
+        let ages = self.ages.as_ref().filter(|_| self.has_keys).map(Ages::describe);
+        [self.table.describe()].into_iter().chain(ages).collect()
+    }
+
+    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
+        self.table.hand_over(delta);
+        match &mut self.ages {
+            Some(ages) if self.has_keys => ages.hand_over(&self.keys, delta),
+            _ => Ok(()),
+        }
+    }
+
+    fn restore(&mut self, table: usize, rows: ChangeBatch) -> Result<()> {
+        if table == 0 { self.take_all(&rows) } else { self.take_ages(&rows) }
+    }
+
+    fn lookup(&self) -> Option<Lookup> {
+        let mut lookup = self.keys.lookup().filter(|_| !self.shows_nothing)?;
+        lookup.tables.extend(self.ages.as_ref().map(|_| (0..lookup.tables[0].len()).collect()));
+        Some(lookup)
+    }
+
+    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
+        let (touched, shown) = (self.touched.len(), self.shown.len());
+        self.rows.load(true);
+        let changed = self.ages.as_ref().map_or(0, |ages| ages.changed.len());
+        let loaded = parts.iter().try_for_each(|(table, rows)| match table {
+            0 => self.take_all(rows),
+            _ => self.take_ages(rows),
+        });
+        self.ages.iter_mut().for_each(|ages| ages.changed.truncate(changed));
+        self.rows.load(false);
+        for (partition, _) in self.touched.drain(touched..) {
+            self.partitions[partition as usize].touched = 0;
+        }
+        self.shown.truncate(shown);
+        loaded
+    }
+
+    /// With a time to live partitions are taken back when it is over.
+    fn due(&self) -> Option<Due> {
+        let ages = self.ages.as_ref().filter(|_| self.has_keys && !self.shows_nothing)?;
+        let clock = DueClock::TimeToLive { ttl_ms: ages.ttl_ms };
+        Some(Due { columns: vec![None, Some(ages.due())], clock, action: DueAction::LoadRows })
+    }
+
+    /// The rows are as at the end of an epoch whose result is out.
+    fn restored(&mut self, _frontier: Watermark) -> Result<()> {
+        self.missing.clear();
+        self.ages.iter_mut().for_each(|ages| ages.changed.clear());
+        self.end_epoch()
+    }
+
+    fn replay(&self) -> Replay {
+        match self.ages {
+            Some(_) => Replay::Never("its rows have a time to live"),
+            None => Replay::Input,
+        }
+    }
+
+    fn state_size(&self) -> StateSize {
+        let entries = self.rows.store.len() * size_of::<Entry>();
+        let partitions = self.partitions.capacity() * (size_of::<Partition>() + 8);
+        let expiry = self.ages.as_ref().map_or(0, |ages| ages.expiry.bytes());
+        let bytes = self.keys.bytes() + entries + partitions + self.rows.bytes() + expiry;
+        StateSize { rows: self.rows.store.len(), bytes }
+    }
+}
+
+impl TopN {
+    /// The end of an epoch: gives what has changed of what is shown.
+    fn end(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.expire(barrier, ctx.durable)?;
         self.rows.write_changes(&mut self.table)?;
         let mut changes = Vec::new();
         let mut shown = Vec::new();
@@ -190,66 +283,19 @@ impl Operator for TopN {
             }
         }
         self.emitter.emit(&self.rows.store, &changes, out)?;
-        if let Some(frontier) = self.frontier.take() {
-            out.watermark(frontier);
-        }
-        self.forget_empty();
+        self.forget_empty()?;
         self.end_epoch()
     }
 
-    fn state_tables(&self) -> Vec<StateTable> {
-        if self.shows_nothing { Vec::new() } else { vec![self.table.describe()] }
+    /// Takes back when partitions expire.
+    fn take_ages(&mut self, rows: &ChangeBatch) -> Result<()> {
+        let columns = rows.rows().columns();
+        let (ids, bound) = self.keys.assign_columns(&columns[..columns.len() - 1])?;
+        self.partitions.resize_with(bound.max(self.partitions.len()), Partition::default);
+        self.thresholds.resize(self.partitions.len(), u64::MAX);
+        self.ages.iter_mut().try_for_each(|ages| ages.bring_back(rows, &ids))
     }
 
-    fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
-        self.table.hand_over(delta);
-        Ok(())
-    }
-
-    fn restore(&mut self, _table: usize, rows: ChangeBatch) -> Result<()> {
-        self.take_all(&rows)
-    }
-
-    fn lookup(&self) -> Option<Lookup> {
-        // With a time to live its state stays in memory: all partitions have an age, also those that no row comes for.
-        self.keys.lookup().filter(|_| !self.shows_nothing && self.expiry.is_none())
-    }
-
-    fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
-        let (touched, shown) = (self.touched.len(), self.shown.len());
-        self.rows.load(true);
-        let loaded = parts.iter().try_for_each(|(_, rows)| self.take_all(rows));
-        self.rows.load(false);
-        for (partition, _) in self.touched.drain(touched..) {
-            self.partitions[partition as usize].touched = 0;
-        }
-        self.shown.truncate(shown);
-        loaded
-    }
-
-    /// The rows are as at the end of an epoch whose result is out.
-    fn restored(&mut self, _frontier: Watermark) -> Result<()> {
-        self.missing.clear();
-        self.end_epoch()
-    }
-
-    fn replay(&self) -> Replay {
-        match self.expiry {
-            Some(_) => Replay::Never("its rows have a time to live"),
-            None => Replay::Input,
-        }
-    }
-
-    fn state_size(&self) -> StateSize {
-        let entries = self.rows.store.len() * size_of::<Entry>();
-        let partitions = self.partitions.capacity() * (size_of::<Partition>() + 8);
-        let expiry = self.expiry.as_ref().map_or(0, Expiry::bytes);
-        let bytes = self.keys.bytes() + entries + partitions + self.rows.bytes() + expiry;
-        StateSize { rows: self.rows.store.len(), bytes }
-    }
-}
-
-impl TopN {
     /// Takes the rows of a batch in.
     fn take_all(&mut self, batch: &ChangeBatch) -> Result<()> {
         let bound = self.keys.assign(batch, &mut self.ids)?;
@@ -314,7 +360,7 @@ impl TopN {
         match place.rows.insert(entry, |a, b| order.compare(&rows.store, a, b)) {
             None => {
                 rows.set_weight(entry.id, weight);
-                if weight < 0 && self.expiry.is_some() {
+                if weight < 0 && self.ages.is_some() {
                     self.missing.push((partition, entry));
                 }
                 if let Some(bound) = bound {
@@ -347,7 +393,7 @@ impl TopN {
             return;
         }
         place.touched = self.rows.epoch;
-        self.expiry.iter_mut().for_each(|expiry| expiry.touch(partition));
+        self.ages.iter_mut().for_each(|ages| ages.touch(partition));
         self.touched.push((partition, self.shown.len()));
         let rows = &self.rows;
         let weight = |id| rows.weight(id);
@@ -355,9 +401,14 @@ impl TopN {
     }
 
     /// Forgets the keys of partitions that became empty.
-    fn forget_empty(&mut self) {
-        if self.append_only && self.expiry.is_none() {
-            return;
+    fn forget_empty(&mut self) -> Result<()> {
+        if self.append_only && self.ages.is_none() {
+            return Ok(());
+        }
+        if let Some(ages) = &mut self.ages {
+            let is_empty = |partition: &u32| self.partitions[*partition as usize].rows.is_empty();
+            let touched = self.touched.iter().map(|(partition, _)| *partition);
+            ages.forget(&touched.filter(is_empty).collect::<Vec<_>>(), &self.keys)?;
         }
         for &(partition, _) in &self.touched {
             let place = &mut self.partitions[partition as usize];
@@ -365,9 +416,9 @@ impl TopN {
                 *place = Partition::default();
                 self.thresholds[partition as usize] = u64::MAX;
                 self.keys.remove(partition);
-                self.expiry.iter_mut().for_each(|expiry| expiry.forget(partition));
             }
         }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@
 //! end, part by part. An operator that needs no state when a row comes is let go of at every checkpoint from the first time on:
 //! it is a log, and holds what has come since. When something is due, it hands that over at once, and what is due of the sum comes back.
 //!
-//! Not loaded so: rows of joins and Top-N with a time to live, and operators without keys.
+//! Not loaded so: operators without keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -269,10 +269,9 @@ impl Loader {
         for (number, stored) in self.tables.iter().enumerate() {
             let part = stored.load(&missing, resident.bits())?;
             rows += part.num_rows();
-            let part = match &mut self.schedule {
-                Some(schedule) => schedule.met(number, part)?,
-                None => part,
-            };
+            if let Some(schedule) = &mut self.schedule {
+                schedule.met(number, &part)?;
+            }
             if !part.is_empty() {
                 parts.push((number, part));
             }

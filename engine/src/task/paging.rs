@@ -36,7 +36,6 @@ impl Paging {
     /// The operator begins without state.
     pub(crate) fn begin_empty(&mut self) {
         self.loader.let_go();
-        self.loader.begins();
     }
 
     /// The task goes on where the frontier stood there.
@@ -63,7 +62,7 @@ impl Paging {
         operator: &mut Box<dyn Operator>,
     ) -> Result<Option<usize>> {
         if !self.is_loading_due {
-            if !self.loader.may_be_due(frontier, barrier.time_ms) {
+            if !self.loader.may_be_due(frontier, barrier) {
                 return Ok(None);
             }
             if self.loader.begin_due(barrier.epoch, operator.as_mut())? {

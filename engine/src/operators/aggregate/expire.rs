@@ -14,6 +14,7 @@ use super::fold::State;
 use super::{EMIT_ROWS, HashAggregate};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
+use crate::message::Barrier;
 use crate::operator::{Context, Output};
 
 /// Whether groups of these calls can be dropped.
@@ -43,9 +44,14 @@ pub(super) fn field() -> Field {
 
 impl HashAggregate {
     /// Drops the groups whose time is over. None of them has been touched in this epoch.
-    pub(super) fn expire(&mut self, now_ms: u64, ctx: &Context, out: &mut Output) -> Result<()> {
+    pub(super) fn expire(
+        &mut self,
+        barrier: &Barrier,
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
         let Some(expiry) = &mut self.expiry else { return Ok(()) };
-        let expired = expiry.advance(now_ms);
+        let expired = expiry.advance(barrier);
         if self.group_columns.is_empty() {
             // The only group is there for ever.
             return Ok(());
@@ -64,13 +70,6 @@ impl HashAggregate {
             self.forget(ids, ctx.durable)?;
         }
         Ok(())
-    }
-
-    /// After a restart all groups count as touched.
-    pub(super) fn touch_all(&mut self) {
-        if let Some(expiry) = &mut self.expiry {
-            (0..self.groups.bound() as u32).for_each(|id| expiry.touch(id));
-        }
     }
 
     /// When these groups expire, for a checkpoint.

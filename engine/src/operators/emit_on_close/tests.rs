@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{build, closed, not};
+use crate::message::{Barrier, BarrierKind};
 use crate::operators::restore_testing::{
     Event, Route, Step, Subject, changes, check, loader_of, script,
 };
@@ -84,7 +85,8 @@ fn a_window_that_is_not_in_memory_is_given_part_by_part() {
     driven
         .feed(0, batch(&TYPES, &[(vec![Some(10), Some(7)], -1), (vec![Some(10), Some(5000)], 1)]));
     let now = Watermark(10);
-    assert!(loader.may_be_due(now, 0));
+    let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
+    assert!(loader.may_be_due(now, &barrier));
     loader.begin_due(Epoch(1), driven.operator.as_mut()).unwrap();
     (driven.operator, driven.dips) = (make(), false);
     driven.operator.restored(now).unwrap();
@@ -100,7 +102,9 @@ fn a_window_that_is_not_in_memory_is_given_part_by_part() {
     assert!(!driven.sum.keys().any(|row| row.ends_with("| t7-and-so-long-that-it-is-not-inlined")));
     driven.barrier();
     assert_eq!(driven.watermark, Some(now));
-    assert!(!loader.may_be_due(Watermark(19), 0) && loader.may_be_due(Watermark(20), 0));
+    assert!(
+        !loader.may_be_due(Watermark(19), &barrier) && loader.may_be_due(Watermark(20), &barrier)
+    );
     // What was given is taken out of the table: of 1500 and one that came, less one, 1000 are gone.
     let mut delta = Delta::default();
     driven.operator.checkpoint(&mut delta).unwrap();

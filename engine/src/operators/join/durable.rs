@@ -1,15 +1,15 @@
 //! The state of a join as tables, one for each side, and the way back.
 //!
 //! A table has the columns of its side that are held, and its keys; of a side that is not held only the keys, whose
-//! weights are the sums, or 1 for each where rows only come. Rows that match nothing for ever (a NULL in the key) are
+//! weights are the sums, or 1 for each where rows only come. With a time to live it also says when a row expires. Rows that match nothing for ever (a NULL in the key) are
 //! not written, settled rows are taken out. Key ids, chains and counts of partners are not written either: they follow
 //! from the rows.
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, AsArray};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
 
 use super::HashJoin;
 use super::emit::BATCH_ROWS;
@@ -17,7 +17,7 @@ use super::pairs::Pairs;
 use super::side::Incoming;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
-use crate::operator::Lookup;
+use crate::operator::{DueColumn, Lookup};
 use crate::operators::row_store::{NONE, take_columns};
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 
@@ -26,18 +26,26 @@ use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_sch
 pub(super) struct SideTable {
     /// Columns of the input.
     columns: Vec<usize>,
+    /// A last column says when a row expires.
+    expires: bool,
     schema: SchemaRef,
     changelog: Changelog,
 }
 
 impl SideTable {
     /// Of an input, with the columns that are held and the keys.
-    pub(super) fn new(input: &SchemaRef, held: &[usize], keys: &[usize]) -> Self {
+    pub(super) fn new(input: &SchemaRef, held: &[usize], keys: &[usize], expires: bool) -> Self {
         let mut columns = [held, keys].concat();
         columns.sort_unstable();
         columns.dedup();
-        let schema = table_schema(input, &columns);
-        Self { columns, schema, changelog: Changelog::default() }
+        let mut schema = table_schema(input, &columns);
+        if expires {
+            let time =
+                Field::new("expires", DataType::Timestamp(TimeUnit::Microsecond, None), true);
+            let fields = schema.fields().iter().cloned().chain([Arc::new(time)]);
+            schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        }
+        Self { columns, expires, schema, changelog: Changelog::default() }
     }
 
     pub(super) fn describe(&self, side: usize) -> StateTable {
@@ -47,15 +55,37 @@ impl SideTable {
             kind: StateKind::Bag,
             placement: Placement::Input {
                 input: side,
-                columns: self.columns.iter().copied().map(Some).collect(),
+                columns: {
+                    let columns = self.columns.iter().copied().map(Some);
+                    columns.chain(self.expires.then_some(None)).collect()
+                },
             },
         }
     }
 
+    /// The columns that are held, of rows of the input.
+    pub(super) fn columns_of(&self, batch: &ChangeBatch) -> Vec<ArrayRef> {
+        self.columns.iter().map(|&column| ArrayRef::clone(batch.column(column))).collect()
+    }
+
+    /// Where the table says when a row expires.
+    pub(super) fn due(&self) -> DueColumn {
+        DueColumn { column: self.columns.len(), after_us: 0 }
+    }
+
+    /// When rows of the table expire, if they do.
+    fn expires(&self, rows: &ChangeBatch) -> Result<Option<Vec<i64>>> {
+        if !self.expires {
+            return Ok(None);
+        }
+        let times = rows.column(self.columns.len()).as_primitive_opt::<TimestampMicrosecondType>();
+        let times = times.ok_or_else(|| EngineError::internal("no time at which a row expires"))?;
+        Ok(Some(times.values().to_vec()))
+    }
+
     /// Writes down rows of the input.
     pub(super) fn record(&mut self, batch: &ChangeBatch) -> Result<()> {
-        let columns = self.columns.iter().map(|&column| ArrayRef::clone(batch.column(column)));
-        let rows = batch.with_columns(Arc::clone(&self.schema), columns.collect())?;
+        let rows = batch.with_columns(Arc::clone(&self.schema), self.columns_of(batch))?;
         self.changelog.record(true, &rows);
         Ok(())
     }
@@ -65,8 +95,7 @@ impl SideTable {
         if rows.is_empty() {
             return Ok(());
         }
-        let columns = self.columns.iter().map(|&column| ArrayRef::clone(batch.column(column)));
-        let columns = take_columns(&columns.collect::<Vec<_>>(), rows)?;
+        let columns = take_columns(&self.columns_of(batch), rows)?;
         let weights: Vec<i64> = rows.iter().map(|&row| batch.weight(row as usize)).collect();
         self.record_rows(&columns, &weights)
     }
@@ -140,7 +169,9 @@ impl HashJoin {
         // A place that was given up still has the count of another row.
         let none = held.matches.as_ref().map(|_| vec![0; ids.len()]);
         let (weights, matches) = (rows.weights(), none.as_deref());
-        let incoming = Incoming { columns: &columns, keys: &ids, weights, matches };
+        let expires = table.expires(rows)?;
+        let expires = expires.as_deref();
+        let incoming = Incoming { columns: &columns, keys: &ids, weights, matches, expires };
         held.apply(&mut self.keys, incoming, &mut Vec::new())?;
         Ok(ids)
     }

@@ -1,4 +1,5 @@
-//! Rows of a join that are older than their time to live leave, as if they had been deleted.
+//! Rows of a join that are older than their time to live leave, as if they had been deleted. Where they are not in memory, all rows
+//! of their keys are loaded for it.
 //!
 //! A delete that comes for a row that has left already is not held for ever: at the barrier it is taken back, with what it
 //! gave. (Inside an epoch it may be one whose insert is still to come.)
@@ -10,20 +11,26 @@ use arrow::array::RecordBatch;
 use super::HashJoin;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
+use crate::message::Barrier;
 use crate::operator::{Context, Operator, Output};
 
 /// Rows that are taken back at once, at most.
 const BATCH_ROWS: usize = if cfg!(test) { 2 } else { 8192 };
 
 impl HashJoin {
-    /// The end of an epoch, at this time.
-    pub(super) fn expire(&mut self, now_ms: u64, ctx: &Context, out: &mut Output) -> Result<()> {
+    /// The end of an epoch.
+    pub(super) fn expire(
+        &mut self,
+        barrier: &Barrier,
+        ctx: &Context,
+        out: &mut Output,
+    ) -> Result<()> {
         for side in [0, 1] {
             let missing = self.sides[side].take_missing();
             self.reverse(side, &missing, ctx, out)?;
         }
         for side in [0, 1] {
-            let expired = self.sides[side].expired(now_ms);
+            let expired = self.sides[side].expired(barrier);
             if self.is_quiet {
                 // Errors of the condition stay reported, as the pairs stay given.
                 let ctx = Context { errors: Arc::default(), ..ctx.clone() };
@@ -31,9 +38,11 @@ impl HashJoin {
             } else {
                 self.reverse(side, &expired, ctx, out)?;
             }
-            // Where equal rows are held, another one of them may have gone.
-            for &id in &expired {
-                self.sides[side].touch_held(id);
+        }
+        for side in [0, 1] {
+            let changes = self.sides[side].ages.as_mut().map(|ages| ages.end_epoch(barrier));
+            for (columns, weights) in changes.transpose()?.unwrap_or_default() {
+                self.tables[side].record_rows(&columns, &weights)?;
             }
         }
         Ok(())

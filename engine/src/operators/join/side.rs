@@ -15,10 +15,11 @@ use arrow::array::ArrayRef;
 use datafusion_common::hash_utils::{RandomState, combine_hashes, create_hashes};
 use hashbrown::HashTable;
 
+use super::ages::Ages;
 use super::keys::JoinKeys;
 use crate::error::{EngineError, Result};
 use crate::key::canonical_columns;
-use crate::operators::expiry::Expiry;
+use crate::message::Barrier;
 use crate::operators::row_store::{NONE, RowStore};
 
 /// See the module's text.
@@ -37,7 +38,7 @@ pub(super) struct Side {
     /// What deletes need, if they can come.
     lookup: Option<Lookup>,
     /// The age of rows, if they have a time to live.
-    expiry: Option<Expiry>,
+    pub(super) ages: Option<Ages>,
     /// Rows of negative weight that came in this epoch, if they have.
     missing: Vec<u32>,
 }
@@ -61,6 +62,8 @@ pub(super) struct Incoming<'a> {
     pub(super) keys: &'a [u32],
     pub(super) weights: Option<&'a [i64]>,
     pub(super) matches: Option<&'a [i64]>,
+    /// When the rows expire, if they have come back.
+    pub(super) expires: Option<&'a [i64]>,
 }
 
 impl Incoming<'_> {
@@ -86,14 +89,14 @@ impl Side {
         });
         let store = RowStore::new(columns.len());
         let matches = has_matches.then(Vec::new);
-        let (expiry, missing) = (ttl_ms.map(Expiry::new), Vec::new());
+        let (ages, missing) = (ttl_ms.map(Ages::new), Vec::new());
         let (next, weights) = (Vec::new(), None);
-        Self { side, columns, store, next, weights, matches, lookup, expiry, missing }
+        Self { side, columns, store, next, weights, matches, lookup, ages, missing }
     }
 
     /// The rows whose time is over.
-    pub(super) fn expired(&mut self, now_ms: u64) -> Vec<u32> {
-        self.expiry.as_mut().map_or_else(Vec::new, |expiry| expiry.advance(now_ms))
+    pub(super) fn expired(&mut self, barrier: &Barrier) -> Vec<u32> {
+        self.ages.as_mut().map_or_else(Vec::new, |ages| ages.advance(barrier))
     }
 
     /// Deletes of this epoch whose rows are not there.
@@ -103,22 +106,6 @@ impl Side {
         missing.dedup();
         missing.retain(|&id| self.store.is_held(id) && self.weight(id) < 0);
         missing
-    }
-
-    /// A row counts as new, if it is still there.
-    pub(super) fn touch_held(&mut self, id: u32) {
-        if let Some(expiry) = &mut self.expiry
-            && self.store.is_held(id)
-        {
-            expiry.touch(id);
-        }
-    }
-
-    /// All rows count as new.
-    pub(super) fn touch_all(&mut self) {
-        if self.expiry.is_some() {
-            (0..self.store.id_bound() as u32).for_each(|id| self.touch_held(id));
-        }
     }
 
     /// The row after this one in its chain, or `NONE`.
@@ -154,7 +141,8 @@ impl Side {
             .map_or(0, |lookup| lookup.keys.capacity() * 16 + lookup.index.capacity() * 5);
         let weights = self.weights.as_ref().map_or(0, |weights| weights.capacity() * 8);
         let matches = self.matches.as_ref().map_or(0, |matches| matches.capacity() * 8);
-        self.store.bytes() + self.next.capacity() * 4 + lookup + weights + matches
+        let ages = self.ages.as_ref().map_or(0, Ages::bytes);
+        self.store.bytes() + self.next.capacity() * 4 + lookup + weights + matches + ages
     }
 
     /// Takes a batch into the state. Keys whose chain became empty are appended to `emptied`.
@@ -231,16 +219,24 @@ impl Side {
             if rest > 0 && lookup.negative == 0 {
                 break;
             }
-            let found = lookup.index.find(hash, |&id| {
+            let is_met = |&id: &u32| {
                 lookup.hashes[id as usize] == hash
                     && lookup.keys[id as usize] == incoming.keys[row]
                     && (self.weight(id) > 0) != (rest > 0)
                     && self.store.equal(id, incoming.columns, row)
-            });
-            let Some(&id) = found else { break };
+            };
+            let mut all = lookup.index.iter_hash(hash).copied().filter(is_met);
+            let found = match &self.ages {
+                None => all.next(),
+                Some(ages) => all.min_by_key(|&id| ages.order(id)),
+            };
+            let Some(id) = found else { break };
             let weight = self.weight(id);
             let step = rest.abs().min(weight.abs()) * rest.signum();
             rest -= step;
+            if let Some(ages) = &mut self.ages {
+                ages.change(id, row, step);
+            }
             if weight + step == 0 {
                 self.leave(keys, id, weight < 0, emptied);
             } else {
@@ -262,8 +258,8 @@ impl Side {
     ) {
         self.fill(incoming, row, id, weight);
         self.link(keys, incoming.keys[row], id);
-        if let Some(expiry) = &mut self.expiry {
-            expiry.touch(id);
+        if let Some(ages) = &mut self.ages {
+            ages.enter(id, row, weight, incoming.expires.map(|expires| expires[row]));
             if weight < 0 {
                 self.missing.push(id);
             }
@@ -304,7 +300,7 @@ impl Side {
                 entry.remove();
             }
         }
-        self.expiry.iter_mut().for_each(|expiry| expiry.forget(id));
+        self.ages.iter_mut().for_each(|ages| ages.leave(id));
         self.store.free(id);
     }
 

@@ -5,12 +5,13 @@
 
 use super::TopN;
 use crate::error::Result;
+use crate::message::Barrier;
 
 impl TopN {
     /// The end of an epoch, at this time: before the difference of the result is taken.
-    pub(super) fn expire(&mut self, now_ms: u64, durable: bool) -> Result<()> {
-        let Some(expiry) = &mut self.expiry else { return Ok(()) };
-        let expired = expiry.advance(now_ms);
+    pub(super) fn expire(&mut self, barrier: &Barrier, durable: bool) -> Result<()> {
+        let Some(ages) = &mut self.ages else { return Ok(()) };
+        let expired = ages.expiry.advance(barrier);
         let mut changes = Vec::new();
         // The last entry under an id is the one that holds.
         for (partition, entry) in std::mem::take(&mut self.missing).into_iter().rev() {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::change_batch::ChangeBatch;
@@ -36,6 +37,12 @@ impl PartitionKeys {
         self.map.is_some().then(|| Lookup { inputs: columns.clone(), tables: columns })
     }
 
+    /// The partition columns of these partitions.
+    pub(super) fn decode(&self, ids: &[u32]) -> Result<Vec<ArrayRef>> {
+        let columns = self.map.as_ref().map(|(encoder, map)| map.decode(encoder, ids));
+        columns.unwrap_or_else(|| Ok(Vec::new()))
+    }
+
     /// The partition of each row, into `ids`. Gives the bound of all ids.
     pub(super) fn assign(&mut self, batch: &ChangeBatch, ids: &mut Vec<u32>) -> Result<usize> {
         ids.clear();
@@ -47,6 +54,14 @@ impl PartitionKeys {
         let keys = encoder.encode(&columns.collect::<Vec<_>>())?;
         map.insert_all(&keys, ids);
         Ok(map.id_bound())
+    }
+
+    /// The same of these partition columns.
+    pub(super) fn assign_columns(&mut self, columns: &[ArrayRef]) -> Result<(Vec<u32>, usize)> {
+        let mut ids = Vec::new();
+        let Some((encoder, map)) = &mut self.map else { return Ok((ids, 0)) };
+        map.insert_all(&encoder.encode(columns)?, &mut ids);
+        Ok((ids, map.id_bound()))
     }
 
     /// Forgets a partition; its id may be given to another. Without partition columns it does

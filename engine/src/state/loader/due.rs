@@ -16,12 +16,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
+use arrow::array::{Array, AsArray, BooleanArray, PrimitiveArray};
 use arrow::datatypes::TimestampMicrosecondType;
 
 use super::{Held, Loader};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
+use crate::message::Barrier;
 use crate::operator::{Due, DueAction, DueClock, DueColumn, Operator};
 use crate::operators::expiry::expires_us;
 use crate::state::Delta;
@@ -138,7 +139,7 @@ pub(super) struct Schedule {
     is_complete: bool,
     /// Until they are: what was due then has been dealt with.
     since: i64,
-    /// After a start nothing is due before; and not known before the first barrier, if it is the end of time.
+    /// After a start nothing is due before.
     ready: i64,
     /// The time of the barrier at hand.
     now: i64,
@@ -180,14 +181,12 @@ impl Schedule {
     }
 
     /// A barrier has come.
-    fn stands_at(&mut self, frontier: Watermark, time_ms: u64) {
+    fn stands_at(&mut self, frontier: Watermark, barrier: &Barrier) {
         self.now = match self.due.clock {
             DueClock::Watermark => frontier.0,
             DueClock::TimeToLive { ttl_ms } => {
-                if self.ready == i64::MAX {
-                    self.ready = expires_us(time_ms, ttl_ms);
-                }
-                i64::try_from(time_ms.saturating_mul(1000)).unwrap_or(i64::MAX)
+                self.ready = expires_us(barrier.since_ms, ttl_ms);
+                i64::try_from(barrier.time_ms.saturating_mul(1000)).unwrap_or(i64::MAX)
             }
         };
     }
@@ -209,38 +208,22 @@ impl Schedule {
 
     /// Changes of a table have been handed over.
     pub(super) fn note(&mut self, table: usize, changes: &ChangeBatch) -> Result<()> {
-        if let Some(column) = self.due.columns[table].filter(|_| self.loads()) {
-            self.moments.add(&moments(changes, column)?, self.now.max(self.ahead));
+        if let Some(of) = self.due.columns[table].filter(|_| self.loads()) {
+            let moments: Times = moments(changes, of)?.unary(|moment: i64| moment.max(self.ready));
+            self.moments.add(&moments, self.now.max(self.ahead));
         }
         Ok(())
     }
 
-    /// Stored rows of a table have been read; gives them as they are to be loaded.
-    pub(super) fn met(&mut self, table: usize, rows: ChangeBatch) -> Result<ChangeBatch> {
-        let Some(column) = self.due.columns[table].filter(|_| self.loads()) else {
-            return Ok(rows);
-        };
-        let rows = if self.ready > i64::MIN { self.not_before(&rows, column)? } else { rows };
-        if !self.is_complete {
-            self.moments.add(&moments(&rows, column)?, self.now.max(self.ahead));
-        }
-        Ok(rows)
-    }
-
-    /// The rows with times that are not before what is said after a start.
-    fn not_before(&self, rows: &ChangeBatch, of: DueColumn) -> Result<ChangeBatch> {
-        let column = of.column;
-        let moved: Times = times(rows, column)?.unary(|time: i64| time.max(self.ready));
-        let mut columns = rows.rows().columns().to_vec();
-        let typed = moved.with_data_type(columns[column].data_type().clone());
-        columns[column] = Arc::new(typed) as ArrayRef;
-        rows.with_columns(rows.schema(), columns)
+    /// Stored rows of a table have been read.
+    pub(super) fn met(&mut self, table: usize, rows: &ChangeBatch) -> Result<()> {
+        if self.is_complete { Ok(()) } else { self.note(table, rows) }
     }
 
     /// Which rows of each table of a part are due by themselves.
-    fn masks(&mut self, part: &mut [ChangeBatch], now: i64) -> Result<Vec<Option<BooleanArray>>> {
-        let masks = part.iter_mut().enumerate().map(|(table, rows)| {
-            *rows = self.met(table, rows.clone())?;
+    fn masks(&mut self, part: &[ChangeBatch], now: i64) -> Result<Vec<Option<BooleanArray>>> {
+        let masks = part.iter().enumerate().map(|(table, rows)| {
+            self.met(table, rows)?;
             self.due.columns[table].map(|of| is_due(rows, of, now)).transpose()
         });
         masks.collect()
@@ -310,15 +293,6 @@ impl Schedule {
 }
 
 impl Loader {
-    /// The operator begins without state, in a task that goes on.
-    pub(crate) fn begins(&mut self) {
-        if let Some(schedule) = &mut self.schedule
-            && let DueClock::TimeToLive { .. } = schedule.due.clock
-        {
-            schedule.ready = i64::MAX;
-        }
-    }
-
     /// What is due when the frontier stands there has been dealt with.
     pub(crate) fn stands_at(&mut self, frontier: Watermark) {
         if let Some(schedule) = &mut self.schedule
@@ -366,9 +340,9 @@ impl Loader {
     }
 
     /// The end of an epoch: whether something may be due that is not in memory.
-    pub(crate) fn may_be_due(&mut self, frontier: Watermark, time_ms: u64) -> bool {
+    pub(crate) fn may_be_due(&mut self, frontier: Watermark, barrier: &Barrier) -> bool {
         let Some(schedule) = &mut self.schedule else { return false };
-        schedule.stands_at(frontier, time_ms);
+        schedule.stands_at(frontier, barrier);
         matches!(self.held, Held::Some(_)) && schedule.may_be_due()
     }
 
@@ -383,8 +357,10 @@ impl Loader {
             self.hand_over_early(epoch, operator)?;
         }
         let (bits, sweeps) = (part_bits(self.rows()), self.tables.iter().map(Sweep::new));
-        if let (Held::Some(_), Some(schedule)) = (&self.held, &mut self.schedule) {
+        if let (Held::Some(resident), Some(schedule)) = (&self.held, &mut self.schedule) {
             schedule.sweeps = sweeps.collect::<Result<_>>()?;
+            // Whole buckets are loaded.
+            let bits = if is_log { bits } else { bits.min(resident.bits()) };
             let mut until = schedule.now;
             if schedule.due.action == DueAction::LoadKeys {
                 until = schedule.moments.ceiling(until);
@@ -413,9 +389,9 @@ impl Loader {
                 .sweeps
                 .iter()
                 .map(|sweep| sweep.read_cold(reading.next, reading.bits, resident));
-            let mut part = part.collect::<Result<Vec<_>>>()?;
+            let part = part.collect::<Result<Vec<_>>>()?;
             reading.next += 1;
-            let masks = schedule.masks(&mut part, reading.now)?;
+            let masks = schedule.masks(&part, reading.now)?;
             let due = match schedule.due.action {
                 DueAction::LoadKeys => Schedule::buckets_of(&part, &masks, &self.tables, resident)?,
                 _ => schedule.rows_of(&part, &masks, &self.tables)?,

@@ -1,5 +1,7 @@
 //! What readers hold on to.
 
+use arrow::array::UInt32Array;
+
 use super::*;
 use crate::state::backend::{Space, Write};
 use crate::state::memory::MemoryBackend;
