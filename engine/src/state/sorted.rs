@@ -173,7 +173,7 @@ mod tests {
         both.sort_unstable();
         assert_eq!(sorted.select(&both, 28).expect("rows").num_rows(), 4);
         let all = sorted.rows(0..5).expect("rows");
-        let by_key = ChangeBatch::concat(&all.schema(), &[all.clone()]).expect("all");
+        let by_key = ChangeBatch::concat(&all.schema(), std::slice::from_ref(&all)).expect("all");
         let one = Sorted::new(&places, vec![by_key]).expect("sorted");
         assert_eq!(one.rows(0..5).expect("rows").pretty(), all.pretty());
     }

@@ -37,7 +37,7 @@ const BACKLOG_MAX: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
 /// overtake what waits.
 const BACKLOG_PART: usize = 32;
 /// However little memory there is, some rows may wait.
-const BACKLOG_MIN: usize = 1 << 20;
+const BACKLOG_MIN: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
 
 /// What waits in all mailboxes of a database.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Backlog {
 
     /// From now on state may take so many bytes.
     pub(crate) fn adapt(&self, state_memory: usize) {
-        let max = (state_memory / BACKLOG_PART).max(BACKLOG_MIN).min(BACKLOG_MAX);
+        let max = (state_memory / BACKLOG_PART).clamp(BACKLOG_MIN, BACKLOG_MAX);
         self.max.store(max, Ordering::Relaxed);
     }
 
