@@ -66,7 +66,11 @@ impl Sweep {
         resident.without(places, self.read(part, bits)?)
     }
 
-    fn read(&self, part: u32, bits: u8) -> Result<ChangeBatch> {
+    /// All rows of a part, of so many bits.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub(crate) fn read(&self, part: u32, bits: u8) -> Result<ChangeBatch> {
         let wanted = (&[part][..], bits);
         let mut found = Vec::new();
         let Stored { backend, key, places, .. } = &*self.stored;

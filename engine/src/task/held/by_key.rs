@@ -56,7 +56,7 @@ impl ByKey {
             self.next += 1;
             let mut read = Vec::new();
             for (table, sweep) in self.tables.iter().enumerate() {
-                let rows = sweep.read(&[part], self.bits)?;
+                let rows = sweep.read(part, self.bits)?;
                 if !rows.is_empty() {
                     read.push((table, rows));
                 }
