@@ -98,9 +98,10 @@ impl Budget {
         is_held || self.handed_over.load(Ordering::Relaxed) > self.limit() / 2
     }
 
-    /// True when a checkpoint should be begun, for too much is held: once, until one has ended.
+    /// True when a checkpoint should be begun, for memory is short: once, until one has ended. It takes along what was handed over too
+    /// late for the one before, as a view does that is being filled.
     pub(crate) fn ask(&self) -> bool {
-        self.is_exceeded() && self.ask_for_another()
+        self.is_short() && self.ask_for_another()
     }
 
     /// The same, for a budget inside of it.
@@ -317,14 +318,14 @@ mod tests {
         assert!(budget.is_short(), "another time it may");
     }
 
-    /// What waits to be written takes memory, too; no further checkpoint would help.
+    /// What waits to be written takes memory, too; what came too late for a checkpoint waits for the next one, which is asked for.
     #[test]
     fn memory_is_short_while_much_waits_to_be_written() {
         let budget = Budget::new(100);
         let first = budget.hand_over(50);
         assert!(!budget.is_short());
         let second = budget.hand_over(1);
-        assert!(budget.is_short() && !budget.ask());
+        assert!(budget.is_short() && budget.ask() && !budget.ask());
         drop(first);
         assert!(!budget.is_short());
         drop(second);
