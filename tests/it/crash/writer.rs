@@ -137,10 +137,11 @@ impl Writer {
         (0..count).map(|_| (self.id(), self.random.random_range(0..1000))).collect()
     }
 
-    /// A row that is there, as a rule.
+    /// A row that is there, as a rule; if it is not, it is never a new one after that.
     fn some_id(&mut self) -> i64 {
         let first = self.number * 1_000_000;
-        first + self.random.random_range(1..=self.next.max(1))
+        self.next = self.next.max(1);
+        first + self.random.random_range(1..=self.next)
     }
 
     /// What a change makes of rows.
