@@ -29,6 +29,7 @@ use crate::plan::RelationId;
 use crate::time::Epoch;
 
 pub(crate) mod merging;
+mod parts;
 pub(crate) mod sweep;
 
 /// Rows that a scan adds up at once, about; ...
@@ -203,7 +204,7 @@ impl Stored {
         see: &mut dyn FnMut(&[u32]),
     ) -> Result<ChangeBatch> {
         let mut found = Vec::new();
-        let places = self.places.as_ref().ok_or_else(|| damaged("a table without keys"))?;
+        let places = parts::places_of(self)?;
         for block in &view.blocks {
             let (backend, wanted) = (&*self.backend, (buckets, bits));
             read_buckets(backend, &self.key, &block.record, places, wanted, see, &mut found)?;
@@ -231,19 +232,23 @@ impl Stored {
         }
         let wanted = buckets.iter().copied().filter(|&place| occupied.may_have(place));
         let wanted: Vec<u32> = wanted.collect();
+        if wanted.is_empty() {
+            occupied.add(buckets);
+            return Ok(ChangeBatch::empty(Arc::clone(&self.schema)));
+        }
         let view = self.view();
         let rows = self.read_seeing(&view, &wanted, bits, &mut |places| occupied.add(places))?;
         // What has been seen of all blocks: the pages of that which is cut finest.
         let page_bits = view.blocks.iter().map(|block| block.record.pages).max().unwrap_or(0);
         let mut pages: Vec<u32> = wanted.iter().map(|&place| number_of(place, page_bits)).collect();
         pages.dedup();
-        for page in pages {
-            for pending in &view.pending {
-                let sorted = self.sorted(pending)?;
+        for pending in &view.pending {
+            let sorted = self.sorted(pending)?;
+            for &page in &pages {
                 occupied.add(&sorted.places()[sorted.range(covered(page, page_bits))]);
             }
-            occupied.learn(page, page_bits);
         }
+        pages.iter().for_each(|&page| occupied.learn(page, page_bits));
         occupied.add(buckets);
         Ok(rows)
     }
@@ -302,10 +307,7 @@ impl Stored {
         resident: &Resident,
     ) -> Result<ChangeBatch> {
         let rows = self.read(view, &[part as u32], self.scan_bits(view))?;
-        match &self.places {
-            Some(places) => resident.without(places, rows),
-            None => Ok(rows),
-        }
+        resident.without(parts::places_of(self)?, rows)
     }
 
     /// The contents of one part.

@@ -81,8 +81,7 @@ impl CheckpointWriter {
         if let Some(stored) =
             stored.as_deref().filter(|stored| stored.places().is_some() && bits > 0)
         {
-            let backend = std::sync::Arc::clone(&self.backend);
-            let mut merging = Merging::new(&*backend, stored, &list[from..], from == 0, bits)?;
+            let mut merging = Merging::new(stored, &list[from..], from == 0, bits)?;
             let (lifetime, next) = (Lifetime::Long, &mut || merging.next());
             let added = self.put_pages(&key, &kind, bits, (from == 0, lifetime), next)?;
             if added.rows > 0 {

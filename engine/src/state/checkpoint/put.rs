@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::super::backend::{Lifetime, Space, StateBackend, Write};
 use super::super::layout::{BlockRecord, TableKey};
-use super::super::paged::{covered, number_of, page_bits, page_key};
+use super::super::paged::{Places, covered, number_of, page_bits, page_key};
 use super::super::sorted::Sorted;
 use super::super::stored::Stored;
 use super::super::{StateKind, block};
@@ -36,7 +36,22 @@ impl CheckpointWriter {
         let is_read = stored.as_deref().is_some_and(Stored::is_read);
         let bits = page_bits(parts.iter().map(|part| part.num_rows() as u64).sum());
         let lifetime = if places.is_some() { Lifetime::Short } else { Lifetime::Long };
-        if let Some(places) = places.filter(|_| is_read && bits > 0) {
+        let how = (whole, lifetime, bits);
+        self.put_parts(key, kind, places.filter(|_| is_read), parts, how, writes)
+    }
+
+    /// Puts a block from its rows in parts, in order: cut into so many pages (2 to the power of `bits`) where they have places, or as
+    /// they come.
+    pub(super) fn put_parts(
+        &mut self,
+        key: &TableKey,
+        kind: &StateKind,
+        places: Option<&Places>,
+        parts: Vec<ChangeBatch>,
+        (whole, lifetime, bits): (bool, Lifetime, u8),
+        writes: &mut Vec<Write>,
+    ) -> Result<BlockRecord> {
+        if let Some(places) = places.filter(|_| bits > 0) {
             let mut sorted = Some(Sorted::new(places, parts)?);
             return self.put_pages(key, kind, bits, (whole, lifetime), &mut || Ok(sorted.take()));
         }
@@ -81,7 +96,7 @@ impl CheckpointWriter {
 }
 
 /// Puts rows in the order in which they come.
-pub(super) fn put_uncut(
+fn put_uncut(
     backend: &dyn StateBackend,
     (key, number): (&TableKey, u64),
     kind: &StateKind,

@@ -22,12 +22,10 @@ use super::super::backend::{Lifetime, Space, Write};
 use super::super::layout::{self, BlockRecord, CheckpointRecord, JobRecord, TableKey, damaged};
 use super::super::paged::{Places, keys_of, page_bits, space_of};
 use super::super::redeal::{Dealer, Dealt, task_records};
-use super::super::sorted::Sorted;
 use super::super::stored::merging::Merging;
 use super::super::stored::{Stored, scan_bits};
 use super::super::{StateKind, block};
 use super::CheckpointWriter;
-use super::put::put_uncut;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::plan::RelationId;
@@ -304,18 +302,10 @@ impl CheckpointWriter {
         kind: &StateKind,
         places: Option<&Places>,
         parts: Vec<ChangeBatch>,
-        (whole, lifetime, bits): (bool, Lifetime, u8),
+        how: (bool, Lifetime, u8),
         output: &mut Output,
     ) -> Result<BlockRecord> {
-        let added = if let Some(places) = places.filter(|_| bits > 0) {
-            let mut sorted = Some(Sorted::new(places, parts)?);
-            self.put_pages(key, kind, bits, (whole, lifetime), &mut || Ok(sorted.take()))?
-        } else {
-            let number = self.next_block;
-            self.next_block += 1;
-            let (how, writes) = ((whole, lifetime), &mut output.writes);
-            put_uncut(&*self.backend, (key, number), kind, parts, how, writes)?
-        };
+        let added = self.put_parts(key, kind, places, parts, how, &mut output.writes)?;
         if added.is_file {
             output.files.push(key.block(added.number));
         }
@@ -337,11 +327,10 @@ impl CheckpointWriter {
         let Dealt { kind, schema, .. } = dealing.table;
         let key = dealing.key(task);
         let Some(places) = dealing.table.places()? else { return Ok(runs) };
-        let backend = Arc::clone(&self.backend);
-        let own = (Arc::clone(&backend), key, kind.clone(), Arc::clone(schema));
+        let own = (Arc::clone(&self.backend), key, kind.clone(), Arc::clone(schema));
         let stored = Stored::new(own, Some(places), Vec::new());
         let bits = page_bits(runs.iter().map(|run| run.rows).sum());
-        let mut merging = Merging::new(&*backend, &stored, &runs, true, bits)?;
+        let mut merging = Merging::new(&stored, &runs, true, bits)?;
         let mut next = || {
             let part = merging.next()?;
             let rows = part.as_ref().map_or(0, |part| part.places().len());
