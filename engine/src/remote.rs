@@ -37,8 +37,8 @@ pub use upload::Uploaded;
 pub(crate) use uploader::Uploader;
 pub use uploader::{UploadStatus, Uploads};
 
+use crate::time::now_us;
 use std::future::Future;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs a future to its end on a thread of its own, so that any caller may block on it.
 fn block_on<T: Send>(
@@ -61,12 +61,6 @@ fn block_on<T: Send>(
 fn runtime() -> Result<tokio::runtime::Runtime, RemoteError> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().map_err(RemoteError::thread)
-}
-
-/// Microseconds since 1970.
-fn now_us() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,6 +1,13 @@
 //! Newtypes for the two kinds of time: epochs (processing cuts) and event time.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The time of day, in microseconds since 1970: for people to read, and to tell one run of a program from another.
+pub(crate) fn now_us() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_micros()).unwrap_or(i64::MAX)
+}
 
 /// The number of a barrier: it cuts all inputs of a database at once. State and views are versioned by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -7,14 +7,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use super::table::Handovers;
 use crate::plan::RelationId;
 use crate::state::checkpoint::{Prepared, Request, TaskDelta};
 use crate::state::history::History;
 use crate::state::layout::JobRecord;
-use crate::time::Epoch;
+use crate::time::{Epoch, now_us};
 
 /// See the module's text.
 pub(super) struct Checkpoints {
@@ -60,10 +60,8 @@ impl Checkpoints {
     }
 
     pub(super) fn begin(&mut self, epoch: Epoch, log_position: u64, tables: Handovers) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started_us = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
         let started = Instant::now();
-        let (id, given_up) = (self.history.begin(epoch, started_us), false);
+        let (id, given_up) = (self.history.begin(epoch, now_us()), false);
         let begun = Begun { id, given_up, epoch, started, log_position, tables };
         self.begun.push_back(begun);
     }

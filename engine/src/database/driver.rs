@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::checkpoints::Checkpoints;
 use super::events::{Change, Event, TakeOver};
@@ -19,7 +19,7 @@ use crate::plan::RelationId;
 use crate::sink::Committable;
 use crate::state::checkpoint::Prepared;
 use crate::task::mailbox::Mail;
-use crate::time::Epoch;
+use crate::time::{Epoch, now_us};
 
 /// How often time is looked at while something waits for it.
 const TICK: Duration = Duration::from_millis(1);
@@ -27,8 +27,12 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 
 /// Where the coordinator's time comes from.
 pub(super) enum Clock {
-    Real(Instant),
-    /// A simulation's, in milliseconds.
+    Real {
+        started: Instant,
+        /// When that was, in milliseconds since 1970.
+        since_ms: u64,
+    },
+    /// A simulation's, in milliseconds since it began.
     #[cfg(test)]
     Manual(u64),
 }
@@ -38,8 +42,6 @@ pub(super) struct Driver {
     database: Weak<Inner>,
     coordinator: Coordinator,
     pub(super) clock: Clock,
-    /// When it began to run, in milliseconds since 1970.
-    since_ms: u64,
     committables: Vec<(Epoch, RelationId, Vec<Committable>)>,
     /// Changes that need a checkpoint, while another one is on its way.
     deferred: VecDeque<(Change, Sender<Result<Epoch>>)>,
@@ -52,7 +54,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(database: &Arc<Inner>) -> Self {
         let config = database.config();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_ms = u64::try_from(now_us() / 1000).unwrap_or(0);
         let mut coordinator = Coordinator::new(config.barrier_interval_ms, config.checkpoint());
         if database.is_durable() {
             coordinator = coordinator.durable(*database.published.read());
@@ -61,8 +63,7 @@ impl Driver {
         Self {
             database: Arc::downgrade(database),
             coordinator,
-            clock: Clock::Real(Instant::now()),
-            since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            clock: Clock::Real { started: Instant::now(), since_ms },
             committables: Vec::new(),
             deferred: VecDeque::new(),
             take_overs: Vec::new(),
@@ -94,7 +95,7 @@ impl Driver {
 
     fn now(&self) -> u64 {
         match &self.clock {
-            Clock::Real(started) => {
+            Clock::Real { started, .. } => {
                 u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
             }
             #[cfg(test)]
@@ -103,7 +104,12 @@ impl Driver {
     }
 
     fn barrier(&self, epoch: Epoch, kind: BarrierKind) -> Barrier {
-        let (since_ms, time_ms) = (self.since_ms, self.since_ms.saturating_add(self.now()));
+        let since_ms = match &self.clock {
+            Clock::Real { since_ms, .. } => *since_ms,
+            #[cfg(test)]
+            Clock::Manual(_) => 0,
+        };
+        let time_ms = since_ms.saturating_add(self.now());
         Barrier { time_ms, since_ms, ..Barrier::new(epoch, kind) }
     }
 

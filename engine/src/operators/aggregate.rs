@@ -40,7 +40,7 @@ use crate::message::Barrier;
 use crate::operator::{
     Context, Due, DueAction, DueClock, DueColumn, Lookup, Operator, Output, Replay, StateSize,
 };
-use crate::operators::expiry::Expiry;
+use crate::operators::expiry::{self, Expiry};
 use crate::plan;
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -102,7 +102,7 @@ pub(crate) fn build(
     let emits_at_once =
         input_append_only && plan.calls.is_empty() && !plan.group.is_empty() && !drops_groups;
     let mut values = if emits_at_once { Vec::new() } else { groups.fields() };
-    values.extend(ttl_ms.map(|_| expire::field()));
+    values.extend(ttl_ms.map(|_| expiry::field()));
     Ok(Box::new(HashAggregate {
         durable: Durable::new(&plan.group, &group_schema, values, &mut calls.folds),
         groups,

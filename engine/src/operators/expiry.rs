@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use arrow::datatypes::{DataType, Field, TimeUnit};
+
 use crate::message::Barrier;
 
 /// Steps in a time to live.
@@ -144,6 +146,11 @@ impl Expiry {
 /// How often time is to come, for state of this time to live.
 pub(crate) fn step_ms(ttl_ms: u64) -> u64 {
     (ttl_ms / u64::from(STEPS)).max(1)
+}
+
+/// The column of a state table that tells when a key, or a row, expires.
+pub(crate) fn field() -> Field {
+    Field::new("expires", DataType::Timestamp(TimeUnit::Microsecond, None), true)
 }
 
 /// When a key expires that is touched now, in microseconds.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, TimestampMicrosecondArray};
-use arrow::datatypes::{DataType, Field, TimeUnit, TimestampMicrosecondType};
+use arrow::datatypes::TimestampMicrosecondType;
 
 use super::calls::Calls;
 use super::fold::State;
@@ -35,11 +35,6 @@ pub(super) fn check(calls: &mut Calls, append_only: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The column of the groups' table that tells when a group expires.
-pub(super) fn field() -> Field {
-    Field::new("expires", DataType::Timestamp(TimeUnit::Microsecond, None), true)
 }
 
 impl HashAggregate {

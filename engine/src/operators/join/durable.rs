@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
+use arrow::datatypes::{Schema, SchemaRef, TimestampMicrosecondType};
 
 use super::HashJoin;
 use super::emit::BATCH_ROWS;
@@ -18,6 +18,7 @@ use super::side::Incoming;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::operator::{DueColumn, Lookup};
+use crate::operators::expiry;
 use crate::operators::row_store::{NONE, take_columns};
 use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_schema};
 
@@ -40,9 +41,7 @@ impl SideTable {
         columns.dedup();
         let mut schema = table_schema(input, &columns);
         if expires {
-            let time =
-                Field::new("expires", DataType::Timestamp(TimeUnit::Microsecond, None), true);
-            let fields = schema.fields().iter().cloned().chain([Arc::new(time)]);
+            let fields = schema.fields().iter().cloned().chain([Arc::new(expiry::field())]);
             schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         }
         Self { columns, expires, schema, changelog: Changelog::default() }

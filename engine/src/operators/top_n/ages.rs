@@ -9,13 +9,13 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, RecordBatch, TimestampMicrosecondArray, new_null_array,
 };
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
+use arrow::datatypes::{Schema, SchemaRef, TimestampMicrosecondType};
 
 use super::keys::PartitionKeys;
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::operator::DueColumn;
-use crate::operators::expiry::Expiry;
+use crate::operators::expiry::{self, Expiry};
 use crate::state::{Delta, Placement, StateKind, StateTable, table_schema};
 
 /// See the module's text.
@@ -35,9 +35,8 @@ pub(super) struct Ages {
 
 impl Ages {
     pub(super) fn new(ttl_ms: u64, partition: &[usize], input: &SchemaRef) -> Self {
-        let time = Field::new("expires", DataType::Timestamp(TimeUnit::Microsecond, None), true);
         let keys = table_schema(input, partition);
-        let fields = keys.fields().iter().cloned().chain([Arc::new(time)]);
+        let fields = keys.fields().iter().cloned().chain([Arc::new(expiry::field())]);
         Self {
             ttl_ms,
             expiry: Expiry::new(ttl_ms),
