@@ -165,8 +165,10 @@ async fn stream(child: &Child) -> Result<Outcome> {
     let database = builder.open().await?;
     for table in TABLES {
         let path = child.data.join(format!("{table}.parquet"));
+        // As in the benchmark's own definitions.
         let sql = format!(
-            "CREATE SOURCE {table} WITH (connector = 'file', path = '{}', format = 'parquet')",
+            "CREATE SOURCE {table} (WATERMARK FOR date_time AS date_time - INTERVAL '4 seconds')
+             WITH (connector = 'file', path = '{}', format = 'parquet')",
             path.display()
         );
         database.execute(&sql).await?;

@@ -180,8 +180,8 @@ pub enum DueClock {
 /// What happens to rows that are due and not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueAction {
-    /// Nothing follows from them any more: they are deleted from the tables, sooner or later, and not loaded for it. All tables have
-    /// the time.
+    /// Nothing follows from them any more: they are deleted from the tables, sooner or later, and not loaded for it. Rows of a table
+    /// without the time stay.
     Drop,
     /// They are loaded, and nothing else; the operator holds nothing of them behind [`Operator::on_due`]. If it needs no state when a row
     /// comes (no `Lookup::inputs`), all that it holds is what has come since the last checkpoint, and that is loaded with the rest.

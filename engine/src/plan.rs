@@ -91,7 +91,7 @@ pub enum PlanNode {
     SessionWindow(SessionWindow),
     /// Derives watermarks from a column.
     Watermark(WatermarkNode),
-    /// Drops (and counts) rows whose window has closed already.
+    /// Drops (and counts) rows whose window has closed already, or whose time the watermark has passed.
     LateFilter(CloseColumn),
     /// Holds rows back until the watermark has passed their window's end.
     EmitOnClose(CloseColumn),
@@ -179,6 +179,26 @@ pub struct Join {
     pub filter: Option<Expr>,
     /// Whether NULL keys match one another (IS NOT DISTINCT FROM); usual SQL: false.
     pub null_equals_null: bool,
+    /// What the condition says about event time.
+    pub interval: Option<Interval>,
+}
+
+/// That of two rows that match, one is not much later than the other by event time: so rows need not be held for ever. Both
+/// inputs only append, and rows behind the watermark do not come: they are dropped below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Interval {
+    /// Of each side, from when on a row matches none that is still to come. A row without that time matches nothing.
+    pub forgets: [Option<CloseColumn>; 2],
+    /// Of each side, by how many microseconds at most its event time lies behind the watermark of the inputs in what the join
+    /// gives, where that is known.
+    pub behind_us: [Option<i64>; 2],
+}
+
+impl Interval {
+    /// By so many microseconds the watermark of what the join gives lies behind that of its inputs.
+    pub fn delay_us(&self) -> i64 {
+        self.behind_us.into_iter().flatten().max().unwrap_or(0).max(0)
+    }
 }
 
 /// See [`PlanNode::SetOperation`].
@@ -266,11 +286,25 @@ pub struct WatermarkNode {
     pub expr: Expr,
 }
 
-/// A column that is the exclusive end of a row's window (a timestamp).
+/// When a row's time is over: a timestamp in microseconds, and so long after it. Then a watermark that is there closes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseColumn {
     /// Column of the input.
     pub column: usize,
+    /// In microseconds.
+    pub after_us: i64,
+}
+
+impl CloseColumn {
+    /// The exclusive end of a row's window: no row of it is behind a watermark that is there.
+    pub fn window_end(column: usize) -> Self {
+        Self { column, after_us: 0 }
+    }
+
+    /// The event time of a row: one that equals the watermark may still come.
+    pub fn event_time(column: usize) -> Self {
+        Self { column, after_us: 1 }
+    }
 }
 
 impl StreamPlan {

@@ -178,6 +178,11 @@ impl Changelog {
         Ok(())
     }
 
+    /// Gives the changes out, to be handed over.
+    pub(crate) fn take(&mut self) -> Vec<ChangeBatch> {
+        std::mem::take(&mut self.changes)
+    }
+
     /// Hands the changes over.
     pub(crate) fn hand_over(&mut self, table: usize, delta: &mut Delta) {
         for changes in self.changes.drain(..) {

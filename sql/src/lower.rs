@@ -19,6 +19,7 @@ mod build;
 mod check;
 mod close;
 mod grouping;
+mod interval;
 mod join;
 mod lateral;
 mod leaf;
@@ -43,6 +44,8 @@ use crate::error::{Result, SqlError};
 pub(crate) struct LowerOptions {
     /// EMIT ON WINDOW CLOSE.
     pub(crate) emit_on_window_close: bool,
+    /// Joins hold their rows for ever, and none is late.
+    pub(crate) keeps_late: bool,
 }
 
 /// What the planner knows of a table, source or view.
@@ -68,7 +71,7 @@ pub(crate) fn lower(
     relations: &dyn RelationResolver,
     options: LowerOptions,
 ) -> Result<StreamPlan> {
-    let stream = Lowering { relations }.node(plan, None)?;
+    let stream = Lowering { relations, options }.node(plan, None)?;
     let stream = build::named(stream, plan.schema().as_arrow())?;
     if options.emit_on_window_close { close::emit_on_close(stream) } else { Ok(stream) }
 }
@@ -96,6 +99,7 @@ impl Hint {
 
 pub(crate) struct Lowering<'a> {
     relations: &'a dyn RelationResolver,
+    options: LowerOptions,
 }
 
 impl Lowering<'_> {

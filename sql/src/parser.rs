@@ -120,7 +120,7 @@ fn parse_command(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command>
         "SET" => other::parse_set(parser)?,
         "MOVE" | "FETCH" => other::parse_fetch(parser)?,
         _ => match parser.parse_statement()? {
-            ast::Statement::Query(query) => Command::Query(StreamQuery { query, emit }),
+            ast::Statement::Query(query) => Command::Query(StreamQuery::new(query, emit)),
             statement => Command::Sql(Box::new(statement)),
         },
     };

@@ -23,7 +23,7 @@ use crate::state::{Changelog, Delta, Placement, StateKind, StateTable, table_sch
 use crate::time::Watermark;
 
 struct Operation {
-    column: usize,
+    closes: CloseColumn,
     schema: SchemaRef,
     /// Of the state table.
     held_schema: SchemaRef,
@@ -34,10 +34,10 @@ struct Operation {
     given: Watermark,
 }
 
-pub(crate) fn build(plan: CloseColumn, schema: &SchemaRef) -> Box<dyn Operator> {
+pub(crate) fn build(closes: CloseColumn, schema: &SchemaRef) -> Box<dyn Operator> {
     let columns: Vec<usize> = (0..schema.fields().len()).collect();
     Box::new(Operation {
-        column: plan.column,
+        closes,
         schema: Arc::clone(schema),
         held_schema: table_schema(schema, &columns),
         changelog: Changelog::default(),
@@ -61,7 +61,7 @@ impl Operation {
             return Ok(());
         }
         let all = ChangeBatch::concat(&self.schema, &self.held)?.consolidate()?;
-        let final_rows = closed(&all, self.column, self.frontier)?;
+        let final_rows = closed(&all, self.closes, self.frontier)?;
         let released = all.filter(&final_rows)?;
         if ctx.durable && !released.is_empty() {
             self.record(&released.negate())?;
@@ -148,7 +148,8 @@ impl Operator for Operation {
     }
 
     fn due(&self) -> Option<Due> {
-        let column = DueColumn { column: self.column, after_us: 0 };
+        let CloseColumn { column, after_us } = self.closes;
+        let column = DueColumn { column, after_us };
         let (columns, clock) = (vec![Some(column)], DueClock::Watermark);
         Some(Due { columns, clock, action: DueAction::LoadRows })
     }

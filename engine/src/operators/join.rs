@@ -15,9 +15,9 @@
 //!
 //! Whether a row has a partner is known from the sum of weights of the other side's key if there is
 //! no residual condition, else from a count for each row. Rows with a NULL in their key match
-//! nothing and are not held, unless NULL equals NULL. State is never dropped by watermark: interval
-//! joins are another operator. It survives as a table for each side (`durable.rs`). With a time to
-//! live, rows leave as if they had been deleted (`expire.rs`).
+//! nothing and are not held, unless NULL equals NULL. Of interval joins the watermark drops what
+//! matches nothing any more (`forget.rs`). State survives as a table for each side (`durable.rs`).
+//! With a time to live, rows leave as if they had been deleted (`expire.rs`).
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::SchemaRef;
@@ -44,6 +44,7 @@ mod ages;
 mod durable;
 mod emit;
 mod expire;
+mod forget;
 mod keys;
 mod pairs;
 mod residual;
@@ -74,18 +75,27 @@ pub(crate) fn build(
     let keys = JoinKeys::new(plan, left, right, has_sums)?;
     let append_only = [left_append_only && !expires, right_append_only && !expires];
     let schemas = [left, right];
+    let plan_keys = [&plan.left_keys, &plan.right_keys];
+    let interval = plan.interval.filter(|_| !expires);
     let side = |side: usize| {
         let columns = if side == 0 || emitter.gives_pairs() || expires {
             (0..schemas[side].fields().len()).collect()
         } else {
-            residual.as_ref().map_or(Vec::new(), |residual| residual.columns[side].clone())
+            let read = residual.as_ref().map_or(&[][..], |residual| &residual.columns[side]);
+            // What is to be taken back has its keys.
+            let keys = interval.map_or(&[][..], |_| plan_keys[side]);
+            sorted(&[read, keys].concat())
         };
         let has_matches = !by_key && emitter.gives_lone(side);
-        Side::new(side, columns, append_only[side], has_matches, ttl_ms)
+        let closes = interval.and_then(|interval| interval.forgets[side]);
+        Side::new(side, columns, append_only[side], has_matches, ttl_ms, closes)
     };
-    let sides = [side(0), side(1)];
+    let sides = [side(0)?, side(1)?];
+    let forgets = sides.iter().any(|side| side.forgetting.is_some());
+    if forgets && (append_only != [true, true] || by_key && plan.kind != JoinKind::Inner) {
+        return Err(EngineError::internal("a join that cannot forget rows"));
+    }
     let is_held = [true, emitter.gives_pairs() || !by_key || expires];
-    let plan_keys = [&plan.left_keys, &plan.right_keys];
     let table = |side: usize| {
         let held = if is_held[side] { &sides[side].columns[..] } else { &[] };
         SideTable::new(schemas[side], held, plan_keys[side], expires)
@@ -104,9 +114,12 @@ pub(crate) fn build(
         is_settled,
         replay: if expires {
             Replay::Never("its rows have a time to live")
+        } else if forgets {
+            Replay::Never("it forgets rows that the watermark has passed")
         } else {
             replay_of(plan, schemas, is_settled)
         },
+        delay_us: plan.interval.map_or(0, |interval| interval.delay_us()),
         inputs: [SchemaRef::clone(left), SchemaRef::clone(right)],
         ttl_ms,
         is_quiet,
@@ -114,6 +127,14 @@ pub(crate) fn build(
         candidates: Pairs::default(),
         found: Pairs::default(),
     }))
+}
+
+/// Columns in order, each once.
+fn sorted(columns: &[usize]) -> Vec<usize> {
+    let mut columns = columns.to_vec();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
 }
 
 /// Whether all rows that are given come from rows that are held.
@@ -150,6 +171,8 @@ struct HashJoin {
     /// Whether a left row that has a partner has one for ever, so that it need not be held.
     is_settled: bool,
     replay: Replay,
+    /// By so much the watermark of what it gives lies behind.
+    delay_us: i64,
     inputs: [SchemaRef; 2],
     /// Rows have a time to live; and nothing is said when it is over.
     ttl_ms: Option<u64>,
@@ -179,6 +202,14 @@ impl Operator for HashJoin {
         done
     }
 
+    fn on_watermark(&mut self, frontier: Watermark, ctx: &Context, out: &mut Output) -> Result<()> {
+        self.forget(frontier, ctx)?;
+        let is_last = matches!(frontier, Watermark::MIN | Watermark::MAX);
+        let behind = Watermark(frontier.0.saturating_sub(self.delay_us));
+        out.watermark(if is_last { frontier } else { behind });
+        Ok(())
+    }
+
     fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
         if self.ttl_ms.is_some() { self.expire(barrier, ctx, out) } else { Ok(()) }
     }
@@ -189,7 +220,7 @@ impl Operator for HashJoin {
 
     fn checkpoint(&mut self, delta: &mut Delta) -> Result<()> {
         for (side, table) in self.tables.iter_mut().enumerate() {
-            table.hand_over(side, delta);
+            table.hand_over(side, self.sides[side].forgetting.as_mut(), delta)?;
         }
         Ok(())
     }
@@ -213,8 +244,15 @@ impl Operator for HashJoin {
     }
 
     fn due(&self) -> Option<Due> {
+        let Some(ttl_ms) = self.ttl_ms else {
+            let columns = self.sides.iter().map(|side| Some(side.forgetting.as_ref()?.due()));
+            let columns: Vec<_> = columns.collect();
+            let forgets = self.keys.is_keyed() && columns.iter().any(Option::is_some);
+            let (clock, action) = (DueClock::Watermark, DueAction::Drop);
+            return forgets.then_some(Due { columns, clock, action });
+        };
         let columns = self.tables.iter().map(|table| Some(table.due())).collect();
-        let clock = DueClock::TimeToLive { ttl_ms: self.ttl_ms? };
+        let clock = DueClock::TimeToLive { ttl_ms };
         Some(Due { columns, clock, action: DueAction::LoadKeys })
     }
 
@@ -222,7 +260,9 @@ impl Operator for HashJoin {
         self.expire(barrier, ctx, out)
     }
 
-    fn restored(&mut self, _frontier: Watermark) -> Result<()> {
+    fn restored(&mut self, frontier: Watermark) -> Result<()> {
+        let forgetting = self.sides.iter_mut().filter_map(|side| side.forgetting.as_mut());
+        forgetting.for_each(|forgetting| forgetting.stands_at(frontier));
         self.count_matches(0..self.keys.id_bound() as u32)
     }
 
@@ -287,6 +327,7 @@ impl HashJoin {
                 *id = NONE;
             }
         }
+        self.skip_over(side, batch, ids, &mut emptied)?;
         if !ctx.durable {
             self.hold(side, batch, ids, matches.as_deref(), &mut emptied)?;
             self.sides[side].ages.iter_mut().for_each(|ages| ages.end_batch(None));
@@ -552,7 +593,14 @@ impl HashJoin {
         let columns = held.columns.iter().map(|&c| ArrayRef::clone(batch.column(c)));
         let columns: Vec<ArrayRef> = columns.collect();
         let weights = batch.weights();
-        let incoming = Incoming { columns: &columns, keys: ids, weights, matches, expires: None };
+        let incoming = Incoming {
+            columns: &columns,
+            keys: ids,
+            weights,
+            matches,
+            expires: None,
+            is_back: false,
+        };
         held.apply(&mut self.keys, incoming, emptied)
     }
 }

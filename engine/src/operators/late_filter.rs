@@ -1,4 +1,5 @@
-//! LateFilter: drops rows whose window has closed (its end is at or before the frontier), and counts them.
+//! LateFilter: drops rows whose window has closed (its end is at or before the frontier), or whose event time is before the frontier, and
+//! counts them.
 
 use std::sync::atomic::Ordering;
 
@@ -12,25 +13,24 @@ use crate::plan::CloseColumn;
 use crate::time::Watermark;
 
 struct Operation {
-    column: usize,
+    closes: CloseColumn,
     frontier: Watermark,
 }
 
-pub(crate) fn build(plan: CloseColumn) -> Box<dyn Operator> {
-    Box::new(Operation { column: plan.column, frontier: Watermark::MIN })
+pub(crate) fn build(closes: CloseColumn) -> Box<dyn Operator> {
+    Box::new(Operation { closes, frontier: Watermark::MIN })
 }
 
-/// Which rows' windows are closed at this frontier. A window without end never closes.
+/// Which rows' time is over at this frontier. That of a row without time never is.
 pub(super) fn closed(
     batch: &ChangeBatch,
-    column: usize,
+    closes: CloseColumn,
     frontier: Watermark,
 ) -> Result<BooleanArray> {
-    let ends = batch.column(column).as_primitive_opt::<TimestampMicrosecondType>();
-    let ends = ends.ok_or_else(|| EngineError::internal("a window's end is a timestamp"))?;
-    Ok((0..ends.len())
-        .map(|row| Some(ends.is_valid(row) && ends.value(row) <= frontier.0))
-        .collect())
+    let times = batch.column(closes.column).as_primitive_opt::<TimestampMicrosecondType>();
+    let times = times.ok_or_else(|| EngineError::internal("event time is a timestamp"))?;
+    let is_over = |time: i64| time.saturating_add(closes.after_us) <= frontier.0;
+    Ok((0..times.len()).map(|row| Some(times.is_valid(row) && is_over(times.value(row)))).collect())
 }
 
 impl Operator for Operation {
@@ -45,7 +45,7 @@ impl Operator for Operation {
             out.batch(batch);
             return Ok(());
         }
-        let late = closed(&batch, self.column, self.frontier)?;
+        let late = closed(&batch, self.closes, self.frontier)?;
         let count = late.true_count();
         if count == 0 {
             out.batch(batch);

@@ -121,8 +121,14 @@ impl StreamPlan {
         let both_append = left.properties.append_only && right.properties.append_only;
         let append_only = both_append && matches!(kind, JoinKind::Inner | JoinKind::LeftSemi);
         let unique_key = join_key(&left.properties, &right.properties, &join, width);
-        let mut watermark_columns = left.properties.watermark_columns.clone();
-        if !left_only {
+        // Of a pair one row may have come long ago, if nothing is known of that.
+        let behind = join.interval.map(|interval| interval.behind_us).unwrap_or_default();
+        let is_bound = |side: usize| behind == [None; 2] || behind[side].is_some();
+        let mut watermark_columns = Vec::new();
+        if is_bound(0) {
+            watermark_columns.extend(&left.properties.watermark_columns);
+        }
+        if is_bound(1) && !left_only {
             watermark_columns.extend(right.properties.watermark_columns.iter().map(|c| c + width));
         }
         let properties = Properties { append_only, unique_key, watermark_columns };
@@ -228,10 +234,10 @@ impl StreamPlan {
         Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 
-    /// Drops rows whose window end (that column) the watermark has passed.
-    pub fn late_filter(self, column: usize) -> Self {
+    /// Drops rows whose time is over.
+    pub fn late_filter(self, closes: CloseColumn) -> Self {
         let (schema, properties) = (Arc::clone(&self.schema), self.properties.clone());
-        let node = PlanNode::LateFilter(CloseColumn { column });
+        let node = PlanNode::LateFilter(closes);
         Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 
@@ -240,7 +246,7 @@ impl StreamPlan {
         let mut properties = self.properties.clone();
         properties.append_only = true;
         let schema = Arc::clone(&self.schema);
-        let node = PlanNode::EmitOnClose(CloseColumn { column });
+        let node = PlanNode::EmitOnClose(CloseColumn::window_end(column));
         Self { node, inputs: vec![self], schema, properties, state_ttl_ms: None }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Aggregate, PlanNode, StreamPlan};
+use super::{Aggregate, Interval, PlanNode, StreamPlan};
 
 impl fmt::Display for StreamPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,7 +99,10 @@ impl StreamPlan {
                 let on = pairs.collect::<Vec<_>>().join(", ");
                 let filter =
                     join.filter.as_ref().map_or(String::new(), |e| format!(", filter: {e}"));
-                format!("Join {:?} on: [{on}]{filter}", join.kind)
+                let schemas = [&*self.inputs[0].schema, &*self.inputs[1].schema];
+                let interval = join.interval.as_ref();
+                let interval = interval.map_or(String::new(), |i| forgets(schemas, i));
+                format!("Join {:?} on: [{on}]{filter}{interval}", join.kind)
             }
             PlanNode::Union => "Union".to_string(),
             PlanNode::SetOperation(op) => {
@@ -142,6 +145,21 @@ impl StreamPlan {
             PlanNode::EmitOnClose(node) => format!("EmitOnClose {}", of_input(&[node.column])),
         }
     }
+}
+
+/// As `forgets: [left: ts + 10s]`: when the rows of a side are forgotten.
+fn forgets(schemas: [&arrow::datatypes::Schema; 2], interval: &Interval) -> String {
+    let sides = (0..2).filter_map(|side| {
+        let closes = interval.forgets[side]?;
+        let name = schemas[side].field(closes.column).name();
+        // The last time at which it matches.
+        let until = closes.after_us - 1;
+        let sign = if until < 0 { '-' } else { '+' };
+        let distance = Duration::from_micros(until.unsigned_abs());
+        let distance = if until == 0 { String::new() } else { format!(" {sign} {distance:?}") };
+        Some(format!("{} after {name}{distance}", ["left", "right"][side]))
+    });
+    format!(", forgets: [{}]", sides.collect::<Vec<_>>().join(", "))
 }
 
 fn names(schema: &arrow::datatypes::Schema, columns: &[usize]) -> String {

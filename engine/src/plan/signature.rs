@@ -111,7 +111,7 @@ fn work(hash: &mut Hash, plan: &StreamPlan) -> Result<()> {
         }
         PlanNode::Join(node) => {
             hash.text(&format!("{:?} {:?} {:?}", node.kind, node.left_keys, node.right_keys));
-            hash.text(&format!("{}", node.null_equals_null));
+            hash.text(&format!("{} {:?}", node.null_equals_null, node.interval));
             let fields = plan.inputs.iter().flat_map(|input| input.schema.fields().iter().cloned());
             let both = Schema::new(fields.collect::<Vec<_>>());
             node.filter.iter().try_for_each(|expr| hash.expr(expr, &both))?;

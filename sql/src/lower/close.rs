@@ -3,7 +3,7 @@
 //! Late rows are dropped where the window's end first appears, so below all aggregates; results are held back above the
 //! uppermost one.
 
-use millstream_engine::plan::{FilterProject, PlanNode, SessionWindow, StreamPlan};
+use millstream_engine::plan::{CloseColumn, FilterProject, PlanNode, SessionWindow, StreamPlan};
 
 use super::build;
 use crate::error::{Result, SqlError};
@@ -92,6 +92,6 @@ fn drop_late(plan: StreamPlan, column: usize) -> Result<StreamPlan> {
             rebuilt.schema = plan.schema;
             rebuilt
         }
-        None => plan.late_filter(column),
+        None => plan.late_filter(CloseColumn::window_end(column)),
     })
 }

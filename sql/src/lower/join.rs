@@ -8,7 +8,7 @@ use datafusion_expr::{Expr, Operator};
 use millstream_engine::plan::{self, Join, JoinKind, StreamPlan};
 
 use super::projection::append;
-use super::{Lowering, build};
+use super::{Lowering, build, interval};
 use crate::error::{Result, SqlError};
 use crate::expr::{column, column_of, physical, replace_columns};
 
@@ -40,7 +40,7 @@ impl Lowering<'_> {
         let right = self.side(&node.right, node.on.iter().map(|(_, right)| right))?;
         let filter = self.residual(node)?;
         let null_equals_null = node.null_equality == NullEquality::NullEqualsNull;
-        joined(kind, left, right, filter, null_equals_null, swap)
+        joined(kind, left, right, filter, null_equals_null, swap, self.options.keeps_late)
     }
 
     fn side<'e>(
@@ -103,6 +103,7 @@ impl Lowering<'_> {
                 right_keys: vec![right_key],
                 filter: None,
                 null_equals_null: false,
+                interval: None,
             },
         );
         let both = [no_match.schema.fields().as_ref(), kinds.schema.fields().as_ref()].concat();
@@ -110,8 +111,8 @@ impl Lowering<'_> {
         let unknown =
             binary(is_null(column(&both, key))?, Operator::Or, column(&both, all_left), &both)?;
         let filter = Some(unknown);
-        let (left_keys, right_keys) = (vec![], vec![]);
-        let join = Join { kind, left_keys, right_keys, filter, null_equals_null: false };
+        let (left_keys, right_keys, interval) = (vec![], vec![], None);
+        let join = Join { kind, left_keys, right_keys, filter, null_equals_null: false, interval };
         build::select(no_match.join(kinds, join), &(0..width).collect::<Vec<_>>())
     }
 }
@@ -123,6 +124,7 @@ fn joined(
     filter: Option<plan::Expr>,
     null_equals_null: bool,
     swap: bool,
+    keeps_late: bool,
 ) -> Result<StreamPlan> {
     // The filter was made for left ++ right without key columns.
     let (left_width, left_all) = (left.width, left.plan.schema.fields().len());
@@ -145,8 +147,12 @@ fn joined(
     let (width, second_width) = (first.width, second.width);
     let all = first.plan.schema.fields().len();
     let (left_keys, right_keys) = (first.keys, second.keys);
-    let join = Join { kind, left_keys, right_keys, filter, null_equals_null };
-    let plan = first.plan.join(second.plan, join);
+    let join = Join { kind, left_keys, right_keys, filter, null_equals_null, interval: None };
+    let plan = if keeps_late {
+        first.plan.join(second.plan, join)
+    } else {
+        interval::join(first.plan, second.plan, join)
+    };
     let mut columns = (0..width).collect::<Vec<_>>();
     match kind {
         JoinKind::LeftSemi | JoinKind::LeftAnti => {}

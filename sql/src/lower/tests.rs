@@ -21,6 +21,7 @@ use crate::functions::session_context;
 use crate::rewrite::rewrite_query;
 
 mod aggregates;
+mod intervals;
 mod joins;
 mod nexmark;
 mod refused;
@@ -161,5 +162,6 @@ fn check(sql: &str, expected: expect_test::Expect) {
 }
 
 fn check_on_close(sql: &str, expected: expect_test::Expect) {
-    expected.assert_eq(&plan_text(sql, LowerOptions { emit_on_window_close: true }));
+    expected
+        .assert_eq(&plan_text(sql, LowerOptions { emit_on_window_close: true, keeps_late: false }));
 }

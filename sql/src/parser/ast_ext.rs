@@ -54,6 +54,15 @@ pub(crate) enum Command {
 pub(crate) struct StreamQuery {
     pub(crate) query: Box<Query>,
     pub(crate) emit: Option<Emit>,
+    /// Joins hold their rows for ever, and none is late.
+    pub(crate) keeps_late: bool,
+}
+
+impl StreamQuery {
+    /// Of which no more is said.
+    pub(crate) fn new(query: Box<Query>, emit: Option<Emit>) -> Self {
+        Self { query, emit, keeps_late: false }
+    }
 }
 
 /// An EMIT clause.

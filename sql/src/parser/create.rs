@@ -52,7 +52,7 @@ fn parse_relation(parser: &mut Parser<'_>, or_replace: bool, temporary: bool) ->
     let found = parse_columns(parser)?;
     let options = parse_options(parser)?;
     let query = match take(parser, &["AS"]) {
-        true => Some(StreamQuery { query: parser.parse_query()?, emit: None }),
+        true => Some(StreamQuery::new(parser.parse_query()?, None)),
         false => None,
     };
     if query.is_some() {
@@ -112,7 +112,7 @@ pub(super) fn parse_view_of(
         if_not_exists: false,
         name,
         columns,
-        query: StreamQuery { query, emit },
+        query: StreamQuery::new(query, emit),
         with,
     })
 }
@@ -128,7 +128,7 @@ fn parse_sink(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed<Command> {
         SinkInput::From(parser.parse_object_name(false)?)
     } else {
         expect(parser, "AS")?;
-        SinkInput::Query(StreamQuery { query: parser.parse_query()?, emit })
+        SinkInput::Query(StreamQuery::new(parser.parse_query()?, emit))
     };
     let options = parse_options(parser)?;
     Ok(Command::CreateSink(Box::new(CreateSink { if_not_exists, name, input, options })))

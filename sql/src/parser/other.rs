@@ -212,7 +212,7 @@ fn parse_subscribe_target(parser: &mut Parser<'_>, emit: Option<Emit>) -> Parsed
     if parser.consume_token(&Token::LParen) {
         let query = parser.parse_query()?;
         parser.expect_token(&Token::RParen)?;
-        return Ok(SubscribeTarget::Query(StreamQuery { query, emit }));
+        return Ok(SubscribeTarget::Query(StreamQuery::new(query, emit)));
     }
     Ok(SubscribeTarget::Relation(parser.parse_object_name(false)?))
 }
@@ -239,7 +239,7 @@ pub(super) fn parse_copy(parser: &mut Parser<'_>) -> Parsed<Command> {
         return Err(ParserError::ParserError("COPY expected".to_string()));
     };
     let source = match source {
-        ast::CopySource::Query(query) => CopySource::Query(StreamQuery { query, emit: None }),
+        ast::CopySource::Query(query) => CopySource::Query(StreamQuery::new(query, None)),
         ast::CopySource::Table { table_name, columns } => CopySource::Table(table_name, columns),
     };
     Ok(Command::Copy(Box::new(Copy { source, to, target, options, legacy_options })))

@@ -36,7 +36,11 @@ pub(crate) fn plan_stream(
     let logical = rename(logical, &schema)?;
     let optimized = optimize_streaming(&planner.state, logical.clone())?;
     let emit_on_window_close = query.emit == Some(Emit::OnWindowClose);
-    let options = LowerOptions { emit_on_window_close };
+    if emit_on_window_close && query.keeps_late {
+        let text = "late rows cannot update what EMIT ON WINDOW CLOSE has given";
+        return Err(SqlError::new("0A000", text));
+    }
+    let options = LowerOptions { emit_on_window_close, keeps_late: query.keeps_late };
     let plan = lower(&optimized, &Resolver { planner }, options)?;
     Ok(Streamed { logical, plan })
 }

@@ -87,7 +87,11 @@ pub(super) struct Planned {
 
 /// Plans the new version and checks that it can take the place of the old one.
 pub(super) fn plan(session: &Session, alter: &CreateView, run: &Run<'_>) -> Result<Planned> {
-    create_view::check(alter, &[create_view::STATE_MEMORY, create_view::STATE_TTL], run)?;
+    create_view::check(
+        alter,
+        &[create_view::LATE, create_view::STATE_MEMORY, create_view::STATE_TTL],
+        run,
+    )?;
     let catalog = session.db.catalog();
     let parts = fold_name(&alter.name);
     let Some(old) = catalog.find(&parts, &session.settings.search_path()).cloned() else {

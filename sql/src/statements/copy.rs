@@ -45,7 +45,7 @@ fn table_query(name: &ObjectName, columns: &[Ident]) -> Result<StreamQuery> {
         let item = |column: &Ident| SelectItem::UnnamedExpr(Expr::Identifier(column.clone()));
         select.projection = columns.iter().map(item).collect();
     }
-    Ok(StreamQuery { query, emit: None })
+    Ok(StreamQuery::new(query, None))
 }
 
 fn from_stdin(

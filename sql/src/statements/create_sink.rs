@@ -49,7 +49,7 @@ pub(super) async fn plan(
         SinkInput::Query(query) => query.clone(),
         SinkInput::From(from) => {
             session.resolve(&session.db.catalog(), from, run.text)?;
-            StreamQuery { query: select_all(from)?, emit: None }
+            StreamQuery::new(select_all(from)?, None)
         }
     };
     let planner = session.planner();

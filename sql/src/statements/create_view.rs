@@ -11,10 +11,13 @@ use super::{Target, command};
 use crate::catalog::{Detail, Relation};
 use crate::error::{Result, SqlError};
 use crate::outcome::Outcome;
-use crate::parser::{CreateView, Emit, RelationKind, fold, fold_name};
+use crate::parser::{CreateView, Emit, RelationKind, StreamQuery, fold, fold_name};
 use crate::query::stream_plan::{output_schema, plan_stream};
 use crate::session::{Definition, Run, Session, Spec};
 use crate::settings::system::{MEMORY_UNITS, duration_ms, duration_of_words_ms, memory_bytes};
+
+/// What happens to late rows.
+pub(super) const LATE: &str = "late";
 
 /// How long state is kept that nothing touches.
 pub(super) const STATE_TTL: &str = "state_ttl";
@@ -26,7 +29,7 @@ pub(super) const STATE_MEMORY: &str = "state_memory";
 const STATE_FROM: &str = "state_from";
 
 /// Of a materialized view.
-const OPTIONS: [&str; 3] = [STATE_FROM, STATE_MEMORY, STATE_TTL];
+const OPTIONS: [&str; 4] = [LATE, STATE_FROM, STATE_MEMORY, STATE_TTL];
 
 pub(super) async fn run(
     session: &mut Session,
@@ -221,7 +224,7 @@ fn plan_materialized(
     let Target { id, name, .. } = target;
     let planner = session.planner();
     let columns: Vec<String> = create.columns.iter().map(fold).collect();
-    let streamed = plan_stream(&planner, &create.query, &columns, run.text)?;
+    let streamed = plan_stream(&planner, &query(create)?, &columns, run.text)?;
     check_maintainable(&streamed.logical)?;
     let plan = match create.with.get(STATE_TTL) {
         Some(text) => streamed.plan.with_state_ttl(state_ttl_ms(text)?)?,
@@ -238,6 +241,22 @@ fn plan_materialized(
         detail: Detail::MaterializedView,
     };
     Ok(Definition { relation, spec: Spec::MaterializedView(spec, None) })
+}
+
+/// The query of a view, with what its options say of it.
+///
+/// # Errors
+/// 22023.
+pub(super) fn query(create: &CreateView) -> Result<StreamQuery> {
+    let keeps_late = match create.with.get(LATE).map(|text| text.to_lowercase()).as_deref() {
+        None | Some("drop") => false,
+        Some("update") => true,
+        Some(other) => {
+            let text = format!("invalid value for option \"{LATE}\": \"{other}\"");
+            return Err(SqlError::new("22023", text).with_hint("It is 'drop' or 'update'."));
+        }
+    };
+    Ok(StreamQuery { keeps_late, ..create.query.clone() })
 }
 
 /// The option `state_ttl`: in PostgreSQL's form of settings, or as an interval of one unit.

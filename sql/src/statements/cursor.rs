@@ -31,7 +31,7 @@ pub(super) async fn declare(
     if session.cursors.contains_key(&name) {
         return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
     }
-    let query = StreamQuery { query: query.clone(), emit: None };
+    let query = StreamQuery::new(query.clone(), None);
     let Outcome::Rows { schema, rows, .. } = select::run(session, &query, run).await? else {
         return Err(SqlError::internal("a query gave no rows"));
     };

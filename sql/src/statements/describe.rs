@@ -128,7 +128,7 @@ impl Describer<'_> {
             }
             S::Declare { stmts } => match stmts.first().and_then(|one| one.for_query.clone()) {
                 Some(query) => {
-                    let described = self.query(&StreamQuery { query, emit: None }).await?;
+                    let described = self.query(&StreamQuery::new(query, None)).await?;
                     Ok(Description { parameters: described.parameters, columns: None })
                 }
                 None => Ok(Description::default()),

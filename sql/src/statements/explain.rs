@@ -35,19 +35,18 @@ async fn text(session: &mut Session, explain: &Explain, run: &Run<'_>) -> Result
     match &explain.command {
         Command::CreateView(create) if create.materialized => {
             let columns: Vec<String> = create.columns.iter().map(fold).collect();
+            let query = create_view::query(create)?;
             if let Some(from) = create_view::state_from(session, create)? {
-                let streamed = plan_stream(&planner, &create.query, &columns, run.text)?;
+                let streamed = plan_stream(&planner, &query, &columns, run.text)?;
                 return alter_view::explain_from(session, &from, &streamed.plan);
             }
-            stream(session, &planner, &create.query, &columns, explain, run)
+            stream(session, &planner, &query, &columns, explain, run)
         }
         Command::AlterView(alter) => alter_view::explain(session, alter, run),
         Command::CreateSink(create) => {
             let query = match &create.input {
                 SinkInput::Query(query) => query.clone(),
-                SinkInput::From(name) => {
-                    StreamQuery { query: create_sink::select_all(name)?, emit: None }
-                }
+                SinkInput::From(name) => StreamQuery::new(create_sink::select_all(name)?, None),
             };
             stream(session, &planner, &query, &[], explain, run)
         }

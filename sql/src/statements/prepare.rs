@@ -23,9 +23,7 @@ pub(super) fn prepare(
         return Err(SqlError::new("42P05", text));
     }
     let own = match statement {
-        ast::Statement::Query(query) => {
-            Command::Query(StreamQuery { query: query.clone(), emit: None })
-        }
+        ast::Statement::Query(query) => Command::Query(StreamQuery::new(query.clone(), None)),
         ast::Statement::Insert(_) | ast::Statement::Update(_) | ast::Statement::Delete(_) => {
             Command::Sql(Box::new(statement.clone()))
         }

@@ -12,7 +12,7 @@ pub(super) async fn run(
     run: &Run<'_>,
 ) -> Result<Outcome> {
     if query.emit == Some(Emit::Changes) {
-        let live = StreamQuery { query: query.query.clone(), emit: None };
+        let live = StreamQuery::new(query.query.clone(), None);
         return super::subscribe::run(session, &SubscribeTarget::Query(live), run).await;
     }
     let mut planner = session.planner();

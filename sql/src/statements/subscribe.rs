@@ -71,7 +71,7 @@ async fn relation(
     match &relation.detail {
         Detail::Table(_) | Detail::MaterializedView => Ok((relation.id, None)),
         Detail::View(_) | Detail::Source => {
-            let query = StreamQuery { query: select_all(name)?, emit: None };
+            let query = StreamQuery::new(select_all(name)?, None);
             let temporary = temporary_view(session, &query, run).await?;
             Ok((temporary.newest(), Some(temporary)))
         }

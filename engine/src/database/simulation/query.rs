@@ -10,7 +10,8 @@ use datafusion_physical_expr::expressions::{Column, cast, lit};
 use super::super::tests::{count_by, count_by_v};
 use super::model::Bag;
 use crate::plan::{
-    Expr, Join, JoinKind, RankFunction, SetKind, SetOperation, SortKey, StreamPlan, TopN,
+    CloseColumn, Expr, Join, JoinKind, RankFunction, SetKind, SetOperation, SortKey, StreamPlan,
+    TopN,
 };
 
 /// A query over an input of two columns and, some of them, over the table.
@@ -44,6 +45,7 @@ impl Query {
             right_keys: vec![right],
             filter: None,
             null_equals_null: false,
+            interval: None,
         };
         match self {
             Self::Count => count_by_v(input),
@@ -117,7 +119,8 @@ fn count_when_closed(input: StreamPlan) -> StreamPlan {
     let named = named.map(|(expr, name)| (expr, name.to_string())).collect();
     let before = lit(ScalarValue::TimestampMicrosecond(Some(-1), None));
     let windows = input.filter_project(None, Some(named)).unwrap().watermark(2, before);
-    let counted = count_by(windows.late_filter(2), vec![1, 2]).forgetting_closed(1);
+    let counted =
+        count_by(windows.late_filter(CloseColumn::window_end(2)), vec![1, 2]).forgetting_closed(1);
     counted.emit_on_close(1).select(&[0, 2]).unwrap()
 }
 

@@ -25,7 +25,7 @@ proptest! {
         changes in changes(1, 2),
     ) {
         let subject = Subject {
-            build: &|| build(CloseColumn { column: 0 }, &schema(&TYPES)),
+            build: &|| build(CloseColumn::window_end(0), &schema(&TYPES)),
             routes: vec![Route::Hash(vec![0])],
             inspect: &|tables, size| assert_eq!(tables[0].num_rows(), size.rows),
         };
@@ -34,7 +34,7 @@ proptest! {
         for (step, advance) in steps.iter_mut().zip(advances) {
             for event in &mut step.events {
                 if let Event::Batch(_, batch) = event {
-                    let is_late = closed(batch, 0, passed).unwrap();
+                    let is_late = closed(batch, CloseColumn::window_end(0), passed).unwrap();
                     *batch = batch.filter(&not(&is_late).unwrap()).unwrap();
                 }
             }
@@ -52,7 +52,7 @@ proptest! {
 
 #[test]
 fn equal_rows_come_one_by_one() {
-    let mut driven = Driven::new(build(CloseColumn { column: 0 }, &schema(&TYPES)));
+    let mut driven = Driven::new(build(CloseColumn::window_end(0), &schema(&TYPES)));
     let row = vec![Some(5), Some(2)];
     driven.feed(0, batch(&TYPES, &[(row.clone(), 2), (row.clone(), -1), (row, 1)]));
     driven.barrier();
@@ -68,7 +68,7 @@ fn equal_rows_come_one_by_one() {
 /// Of a window that is on disk no more than a part is in memory at once, and what is open stays where it is.
 #[test]
 fn a_window_that_is_not_in_memory_is_given_part_by_part() {
-    let make = || build(CloseColumn { column: 0 }, &schema(&TYPES));
+    let make = || build(CloseColumn::window_end(0), &schema(&TYPES));
     let rows = |window: i64, rows: std::ops::Range<i64>| {
         rows.map(move |n| (vec![Some(window), Some(n)], 1))
     };

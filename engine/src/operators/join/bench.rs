@@ -26,8 +26,10 @@ fn operator(
     filter: Option<Expr>,
     append_only: bool,
 ) -> Box<dyn Operator> {
-    let plan =
-        Join { kind, left_keys: vec![0], right_keys: vec![0], filter, null_equals_null: false };
+    let (left_keys, right_keys) = (vec![0], vec![0]);
+    let join =
+        Join { kind, left_keys, right_keys, filter, null_equals_null: false, interval: None };
+    let plan = join;
     let output = joined(left, right, kind);
     build(&plan, left, right, &output, append_only, append_only, None).unwrap()
 }

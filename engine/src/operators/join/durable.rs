@@ -13,6 +13,7 @@ use arrow::datatypes::{Schema, SchemaRef, TimestampMicrosecondType};
 
 use super::HashJoin;
 use super::emit::BATCH_ROWS;
+use super::forget::Forgetting;
 use super::pairs::Pairs;
 use super::side::Incoming;
 use crate::change_batch::ChangeBatch;
@@ -104,8 +105,22 @@ impl SideTable {
         self.changelog.record_columns(true, &self.schema, columns, Some(weights))
     }
 
-    pub(super) fn hand_over(&mut self, side: usize, delta: &mut Delta) {
-        self.changelog.hand_over(side, delta);
+    /// Hands over what has changed, but for rows that have been forgotten.
+    pub(super) fn hand_over(
+        &mut self,
+        side: usize,
+        forgetting: Option<&mut Forgetting>,
+        delta: &mut Delta,
+    ) -> Result<()> {
+        let Some(forgetting) = forgetting else {
+            self.changelog.hand_over(side, delta);
+            return Ok(());
+        };
+        for changes in self.changelog.take() {
+            delta.push(side, forgetting.hand_over(changes)?);
+        }
+        forgetting.handed_over();
+        Ok(())
     }
 
     /// These columns of the input, out of rows of the table.
@@ -170,7 +185,8 @@ impl HashJoin {
         let (weights, matches) = (rows.weights(), none.as_deref());
         let expires = table.expires(rows)?;
         let expires = expires.as_deref();
-        let incoming = Incoming { columns: &columns, keys: &ids, weights, matches, expires };
+        let incoming =
+            Incoming { columns: &columns, keys: &ids, weights, matches, expires, is_back: true };
         held.apply(&mut self.keys, incoming, &mut Vec::new())?;
         Ok(ids)
     }

@@ -4,7 +4,8 @@
 //!   key id ──heads──► row ──next──► row ──next──► NONE   (the rows themselves: RowStore)
 //!   row    ──► weight, only if not all are 1
 //!   row    ──► matches, only for outer-like joins with a residual condition
-//!   hash of the whole row ──index──► row, only if rows can leave: finds the row of a delete
+//!   row    ──► the row before it in its chain, its key; only if rows can leave
+//!   hash of the whole row ──index──► row, only if rows are deleted: finds the row of a delete
 //! ```
 //!
 //! A delete lowers the weight of an equal row, and frees it at 0. A delete of a row that is not
@@ -16,11 +17,13 @@ use datafusion_common::hash_utils::{RandomState, combine_hashes, create_hashes};
 use hashbrown::HashTable;
 
 use super::ages::Ages;
+use super::forget::Forgetting;
 use super::keys::JoinKeys;
 use crate::error::{EngineError, Result};
 use crate::key::canonical_columns;
 use crate::message::Barrier;
 use crate::operators::row_store::{NONE, RowStore};
+use crate::plan::CloseColumn;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -35,18 +38,27 @@ pub(super) struct Side {
     weights: Option<Vec<i64>>,
     /// Sum of the weights of the other side's rows that match each row, if kept.
     pub(super) matches: Option<Vec<i64>>,
+    /// What it takes to leave, if rows can.
+    links: Option<Links>,
     /// What deletes need, if they can come.
     lookup: Option<Lookup>,
+    /// When rows are forgotten, if they are.
+    pub(super) forgetting: Option<Forgetting>,
     /// The age of rows, if they have a time to live.
     pub(super) ages: Option<Ages>,
     /// Rows of negative weight that came in this epoch, if they have.
     missing: Vec<u32>,
 }
 
-#[derive(Debug)]
-struct Lookup {
+/// Of each row the one before it in its chain, and its key.
+#[derive(Debug, Default)]
+struct Links {
     previous: Vec<u32>,
     keys: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Lookup {
     hashes: Vec<u64>,
     index: HashTable<u32>,
     /// Rows of negative weight.
@@ -64,6 +76,8 @@ pub(super) struct Incoming<'a> {
     pub(super) matches: Option<&'a [i64]>,
     /// When the rows expire, if they have come back.
     pub(super) expires: Option<&'a [i64]>,
+    /// They have come back.
+    pub(super) is_back: bool,
 }
 
 impl Incoming<'_> {
@@ -79,10 +93,16 @@ impl Side {
         append_only: bool,
         has_matches: bool,
         ttl_ms: Option<u64>,
-    ) -> Self {
+        closes: Option<CloseColumn>,
+    ) -> Result<Self> {
+        let links = (!append_only || closes.is_some()).then(Links::default);
+        let place = |closes: CloseColumn| {
+            let place = columns.iter().position(|&column| column == closes.column);
+            let column = place.ok_or_else(|| EngineError::internal("its time is not held"))?;
+            Ok::<_, EngineError>(Forgetting::new(CloseColumn { column, ..closes }))
+        };
+        let forgetting = closes.map(place).transpose()?;
         let lookup = (!append_only).then(|| Lookup {
-            previous: Vec::new(),
-            keys: Vec::new(),
             hashes: Vec::new(),
             index: HashTable::new(),
             negative: 0,
@@ -91,7 +111,19 @@ impl Side {
         let matches = has_matches.then(Vec::new);
         let (ages, missing) = (ttl_ms.map(Ages::new), Vec::new());
         let (next, weights) = (Vec::new(), None);
-        Self { side, columns, store, next, weights, matches, lookup, ages, missing }
+        Ok(Self {
+            side,
+            columns,
+            store,
+            next,
+            weights,
+            matches,
+            links,
+            lookup,
+            forgetting,
+            ages,
+            missing,
+        })
     }
 
     /// The rows whose time is over.
@@ -135,14 +167,17 @@ impl Side {
 
     /// Approximate memory.
     pub(super) fn bytes(&self) -> usize {
+        let links = self.links.as_ref().map_or(0, |links| links.keys.capacity() * 8);
         let lookup = self
             .lookup
             .as_ref()
-            .map_or(0, |lookup| lookup.keys.capacity() * 16 + lookup.index.capacity() * 5);
+            .map_or(0, |lookup| lookup.hashes.capacity() * 8 + lookup.index.capacity() * 5);
+        let forgetting = self.forgetting.as_ref().map_or(0, Forgetting::bytes);
         let weights = self.weights.as_ref().map_or(0, |weights| weights.capacity() * 8);
         let matches = self.matches.as_ref().map_or(0, |matches| matches.capacity() * 8);
         let ages = self.ages.as_ref().map_or(0, Ages::bytes);
-        self.store.bytes() + self.next.capacity() * 4 + lookup + weights + matches + ages
+        let rows = self.store.bytes() + self.next.capacity() * 4;
+        rows + links + lookup + forgetting + weights + matches + ages
     }
 
     /// Takes a batch into the state. Keys whose chain became empty are appended to `emptied`.
@@ -166,6 +201,9 @@ impl Side {
             for (&row, &id) in rows.iter().zip(&ids) {
                 self.fill(incoming, row as usize, id, incoming.weight(row as usize));
                 self.link(keys, incoming.keys[row as usize], id);
+            }
+            if let Some(forgetting) = &mut self.forgetting {
+                forgetting.enter(incoming.columns, &rows, &ids, !incoming.is_back)?;
             }
             return Ok(());
         }
@@ -215,13 +253,13 @@ impl Side {
     ) -> i64 {
         let mut rest = incoming.weight(row);
         while rest != 0 {
-            let Some(lookup) = &self.lookup else { break };
+            let (Some(lookup), Some(links)) = (&self.lookup, &self.links) else { break };
             if rest > 0 && lookup.negative == 0 {
                 break;
             }
             let is_met = |&id: &u32| {
                 lookup.hashes[id as usize] == hash
-                    && lookup.keys[id as usize] == incoming.keys[row]
+                    && links.keys[id as usize] == incoming.keys[row]
                     && (self.weight(id) > 0) != (rest > 0)
                     && self.store.equal(id, incoming.columns, row)
             };
@@ -265,13 +303,7 @@ impl Side {
             }
         }
         if let Some(lookup) = &mut self.lookup {
-            let (slot, key) = (id as usize, incoming.keys[row]);
-            lookup.keys[slot] = key;
-            lookup.hashes[slot] = hash;
-            lookup.previous[slot] = NONE;
-            if self.next[slot] != NONE {
-                lookup.previous[self.next[slot] as usize] = id;
-            }
+            lookup.hashes[id as usize] = hash;
             lookup.negative += usize::from(weight < 0);
             let hashes = &lookup.hashes;
             lookup.index.insert_unique(hash, id, |&id| hashes[id as usize]);
@@ -281,19 +313,21 @@ impl Side {
     /// Takes a row out of its chain and the index, and frees it.
     fn leave(&mut self, keys: &mut JoinKeys, id: u32, negative: bool, emptied: &mut Vec<u32>) {
         let next = self.next[id as usize];
-        if let Some(lookup) = &mut self.lookup {
-            let (previous, key) = (lookup.previous[id as usize], lookup.keys[id as usize]);
+        if let Some(links) = &mut self.links {
+            let (previous, key) = (links.previous[id as usize], links.keys[id as usize]);
             if previous == NONE {
                 keys.set_head(key, self.side, next);
             } else {
                 self.next[previous as usize] = next;
             }
             if next != NONE {
-                lookup.previous[next as usize] = previous;
+                links.previous[next as usize] = previous;
             }
             if previous == NONE && next == NONE {
                 emptied.push(key);
             }
+        }
+        if let Some(lookup) = &mut self.lookup {
             lookup.negative -= usize::from(negative);
             let hash = lookup.hashes[id as usize];
             if let Ok(entry) = lookup.index.find_entry(hash, |&other| other == id) {
@@ -320,14 +354,29 @@ impl Side {
         keys.set_head(key, self.side, NONE);
     }
 
+    /// Takes rows out that no delete will reach. Keys whose chain became empty are appended to `emptied`.
+    pub(super) fn leave_all(&mut self, keys: &mut JoinKeys, ids: &[u32], emptied: &mut Vec<u32>) {
+        for &id in ids {
+            self.leave(keys, id, false, emptied);
+        }
+    }
+
     /// Tidies the store, after rows were freed.
     pub(super) fn maintain(&mut self) -> Result<()> {
         self.store.maintain()
     }
 
     fn link(&mut self, keys: &mut JoinKeys, key: u32, id: u32) {
-        self.next[id as usize] = keys.head(key, self.side);
+        let head = keys.head(key, self.side);
+        self.next[id as usize] = head;
         keys.set_head(key, self.side, id);
+        if let Some(links) = &mut self.links {
+            links.keys[id as usize] = key;
+            links.previous[id as usize] = NONE;
+            if head != NONE {
+                links.previous[head as usize] = id;
+            }
+        }
     }
 
     fn fill(&mut self, incoming: Incoming<'_>, row: usize, id: u32, weight: i64) {
@@ -355,9 +404,11 @@ impl Side {
         if let Some(matches) = &mut self.matches {
             matches.resize(bound, 0);
         }
+        if let Some(links) = &mut self.links {
+            links.previous.resize(bound, NONE);
+            links.keys.resize(bound, NONE);
+        }
         if let Some(lookup) = &mut self.lookup {
-            lookup.previous.resize(bound, NONE);
-            lookup.keys.resize(bound, NONE);
             lookup.hashes.resize(bound, 0);
         }
     }

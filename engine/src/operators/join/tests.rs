@@ -20,6 +20,8 @@ use crate::plan::{Expr, Join, JoinKind};
 use crate::state::Delta;
 use crate::time::Watermark;
 
+mod interval;
+
 const LEFT: [&str; 3] = ["i64", "i64", "text"];
 const RIGHT: [&str; 3] = ["i64", "text", "i64"];
 const BOTH: [&str; 6] = ["i64", "i64", "text", "i64", "text", "i64"];
@@ -54,6 +56,7 @@ fn plan(kind: JoinKind, keys: usize, filter: Option<Expr>, null_equals_null: boo
         right_keys: [0, 1][..keys].to_vec(),
         filter,
         null_equals_null,
+        interval: None,
     }
 }
 

@@ -199,3 +199,49 @@ async fn append_only_tables() {
         "1"
     );
 }
+
+/// Rows behind the watermark are late to a join that forgets what it has passed; who wants them says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn late_rows_of_interval_joins() {
+    let fixture = Fixture::new();
+    let mut s = fixture.session();
+    for table in ["orders", "pays"] {
+        let columns = "id INT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '5 seconds'";
+        run(&mut s, &format!("CREATE TABLE {table} ({columns}) APPEND ONLY")).await;
+    }
+    let join = "SELECT o.id FROM orders o JOIN pays p \
+         ON o.id = p.id AND p.ts BETWEEN o.ts AND o.ts + INTERVAL '1 minute'";
+    run(&mut s, &format!("CREATE MATERIALIZED VIEW paid AS {join}")).await;
+    run(&mut s, &format!("CREATE MATERIALIZED VIEW kept WITH (late = 'update') AS {join}")).await;
+    for (table, row) in [
+        ("orders", "(1, '2020-01-01 00:00:00'), (2, '2020-01-01 00:00:30')"),
+        ("pays", "(1, '2020-01-01 00:00:40')"),
+        ("orders", "(3, '2020-01-01 00:10:00')"),
+        ("pays", "(4, '2020-01-01 00:10:00')"),
+        // The watermarks are 9:55: in time, and late.
+        ("pays", "(3, '2020-01-01 00:10:01')"),
+        ("pays", "(2, '2020-01-01 00:00:50')"),
+    ] {
+        let done = run(&mut s, &format!("INSERT INTO {table} VALUES {row}")).await;
+        assert!(done.starts_with("INSERT"), "{done}");
+    }
+    assert_eq!(run(&mut s, "SELECT id FROM paid ORDER BY id").await, "1\n3");
+    assert_eq!(run(&mut s, "SELECT id FROM kept ORDER BY id").await, "1\n2\n3");
+    let late = "SELECT name, late_rows FROM millstream.jobs WHERE kind = 'view' ORDER BY name";
+    assert_eq!(run(&mut s, late).await, "kept|0\npaid|1");
+    let explained = run(&mut s, &format!("EXPLAIN CREATE MATERIALIZED VIEW x AS {join}")).await;
+    assert!(explained.contains("forgets: [left after ts + 60s, right after ts]"), "{explained}");
+    for (options, query, sqlstate) in [
+        ("late = 'never'", "SELECT id FROM orders", "22023"),
+        (
+            "late = 'update'",
+            "SELECT window_end FROM TUMBLE(orders, ts, INTERVAL '1 minute') GROUP BY window_end \
+             EMIT ON WINDOW CLOSE",
+            "0A000",
+        ),
+    ] {
+        let sql = format!("CREATE MATERIALIZED VIEW x WITH ({options}) AS {query}");
+        let text = run(&mut s, &sql).await;
+        assert!(text.starts_with(sqlstate), "{text}");
+    }
+}
