@@ -1,6 +1,7 @@
 //! The operators: one file each, mirroring the nodes of `plan.rs`.
 
 pub(crate) mod aggregate;
+pub(crate) mod closing;
 pub(crate) mod emit_on_close;
 pub(crate) mod eval;
 pub(crate) mod expiry;

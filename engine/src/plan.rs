@@ -245,6 +245,9 @@ pub struct TopN {
     pub with_ties: bool,
     /// Append the rank as a last column (BIGINT, or the UInt64 of the planner) under this field.
     pub rank: Option<(RankFunction, arrow::datatypes::FieldRef)>,
+    /// The place among `partition` of a column of window ends, if rows of windows that the watermark has passed do not
+    /// come: their partitions are forgotten.
+    pub closes: Option<usize>,
 }
 
 /// How ranks are counted, for the limit and for the rank column.

@@ -195,3 +195,55 @@ fn what_is_on_disk_expires() {
         db.close().await.unwrap();
     });
 }
+
+/// Rows of many windows, of which few are open at once: neither memory nor disk keeps what Top-N had of the others. What is on disk
+/// waits for as many rows as are left.
+#[test]
+fn top_n_forgets_windows_that_have_closed() {
+    const ROUNDS: i64 = 30;
+    const ROWS: i64 = 2000;
+    run_for(240, "the test", async {
+        let directory = tempfile::tempdir().unwrap();
+        let db = open(&directory.path().join("data"), 2).await;
+        db.execute(
+            "CREATE TABLE event (k INT, v INT, ts TIMESTAMPTZ, WATERMARK FOR ts AS ts - INTERVAL '5 seconds') APPEND ONLY;
+             CREATE MATERIALIZED VIEW best AS
+                 SELECT * FROM (SELECT k, v, window_end, row_number() OVER (PARTITION BY k, window_end ORDER BY v DESC) AS r
+                     FROM TUMBLE(event, ts, INTERVAL '10 seconds')) q WHERE r <= 1 EMIT ON WINDOW CLOSE;
+             CREATE MATERIALIZED VIEW ranked AS
+                 SELECT * FROM (SELECT k, v, window_end, rank() OVER (PARTITION BY k, window_end ORDER BY v) AS r
+                     FROM TUMBLE(event, ts, INTERVAL '10 seconds')) q WHERE r <= 2 EMIT ON WINDOW CLOSE",
+        )
+        .await
+        .unwrap();
+        let most = |relation: &str| {
+            format!(
+                "SELECT max(rows) FROM (SELECT sum(state_rows) AS rows FROM millstream.{relation}
+                 WHERE operator LIKE 'TopN%' GROUP BY job) jobs"
+            )
+        };
+        for round in 0..ROUNDS {
+            let rows = format!(
+                "INSERT INTO event SELECT value % {ROWS}, value, to_timestamp({START} + {round} * 10 + value % 9)
+                 FROM generate_series(1, {ROWS})"
+            );
+            db.execute(&rows).await.unwrap();
+            for _ in 0..3 {
+                db.execute("CHECKPOINT").await.unwrap();
+            }
+            let held: i64 = cells(&db, &most("operators")).await.parse().unwrap();
+            assert!(held <= 4 * ROWS, "{held} rows in memory");
+        }
+        // So changes on disk are added up.
+        db.execute("ALTER SYSTEM SET parallelism = 3; CHECKPOINT").await.unwrap();
+        let newest = "checkpoint_operators JOIN (SELECT max(checkpoint_id) AS checkpoint_id
+            FROM millstream.checkpoint_operators) newest USING (checkpoint_id)";
+        let stored: i64 = cells(&db, &most(newest)).await.parse().unwrap();
+        assert!((ROWS..=8 * ROWS).contains(&stored), "{stored} rows on disk");
+        for view in ["best", "ranked"] {
+            let given = cells(&db, &format!("SELECT count(*) FROM {view}")).await;
+            assert_eq!(given, (ROWS * (ROUNDS - 1)).to_string(), "{view}");
+        }
+        db.close().await.unwrap();
+    });
+}

@@ -40,13 +40,13 @@ use crate::message::Barrier;
 use crate::operator::{
     Context, Due, DueAction, DueClock, DueColumn, Lookup, Operator, Output, Replay, StateSize,
 };
+use crate::operators::closing::Closing;
 use crate::operators::expiry::{self, Expiry};
 use crate::plan;
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
 
 use calls::{CallOutput, plan_calls};
-use closing::Closing;
 use durable::Durable;
 use expressions::{Evaluated, Expressions};
 use fold::{Failed, Fold, FoldBatch, Ids};
@@ -54,7 +54,6 @@ use groups::Groups;
 
 mod arguments;
 mod calls;
-mod closing;
 mod count;
 mod distinct;
 mod durable;
@@ -256,8 +255,7 @@ impl Operator for HashAggregate {
     fn due(&self) -> Option<Due> {
         let tables = self.durable.tables().len();
         if let Some(closing) = &self.closing {
-            let columns = vec![Some(DueColumn { column: closing.key(), after_us: 0 }); tables];
-            return Some(Due { columns, clock: DueClock::Watermark, action: DueAction::Drop });
+            return Some(closing.due(tables));
         }
         let mut columns = vec![None; tables];
         let column = self.group_columns.len() + self.groups.fields().len();

@@ -28,6 +28,7 @@ use crate::state::{Delta, MemoryBackend, Placement, StateKind, StateTable};
 use crate::time::{Epoch, Watermark};
 
 mod replay;
+pub(crate) mod windows;
 
 /// Something that comes in.
 #[derive(Clone, Debug)]

@@ -12,9 +12,9 @@
 //!
 //! If rows never leave, only those within the limit are held, and a row that cannot be among them
 //! is dropped by a look at its prefix. Else all rows are held. The order is total over rows that
-//! differ, so that the result is a function of the rows. State is not dropped by watermark. Its
-//! table has the rows that are held. With a time to live, partitions leave with their rows
-//! (`expire.rs`), and a second table tells when (`ages.rs`).
+//! differ, so that the result is a function of the rows. Its table has the rows that are
+//! held. Partitions of closed windows are forgotten if the plan says so (`close.rs`). With a time to
+//! live, partitions leave with their rows (`expire.rs`), and a second table tells when (`ages.rs`).
 
 use arrow::datatypes::SchemaRef;
 
@@ -24,6 +24,7 @@ use crate::message::Barrier;
 use crate::operator::{
     Context, Due, DueAction, DueClock, Lookup, Operator, Output, Replay, StateSize,
 };
+use crate::operators::closing::Closing;
 use crate::plan::{self, RankFunction};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -37,6 +38,7 @@ use rows::{BATCH_ROWS, Emitter, HeldTable, Rows};
 use window::{Shown, Window};
 
 mod ages;
+mod close;
 mod expire;
 mod first;
 mod keys;
@@ -74,13 +76,15 @@ pub(crate) fn build(
         shows_rank: plan.rank.is_some(),
     };
     let table = HeldTable::new(input);
+    let closes = plan.closes.and_then(|place| plan.partition.get(place));
+    let closing = closes.map(|&column| Closing::new(column));
     let numbers_rows = function == RankFunction::RowNumber && !plan.with_ties;
     if ttl_ms.is_none()
         && input_append_only
         && numbers_rows
         && (plan.offset, plan.limit) == (0, Some(1))
     {
-        return Ok(Box::new(FirstRow::new(keys, order, emitter, table, width)));
+        return Ok(Box::new(FirstRow::new(keys, order, emitter, table, width, closing)));
     }
     let bound = window.end.filter(|_| input_append_only).map(|end| Bound {
         rows: i64::try_from(end).unwrap_or(i64::MAX),
@@ -103,6 +107,7 @@ pub(crate) fn build(
         touched: Vec::new(),
         shown: Vec::new(),
         ages: ttl_ms.map(|ttl_ms| Ages::new(ttl_ms, &plan.partition, input)),
+        closing,
         has_keys: !plan.partition.is_empty(),
         missing: Vec::new(),
         ids: Vec::new(),
@@ -130,6 +135,8 @@ struct TopN {
     shown: Vec<Shown>,
     /// The age of partitions, if they have a time to live.
     ages: Option<Ages>,
+    /// Present where partitions are forgotten when their window has closed.
+    closing: Option<Closing>,
     /// There are partition columns.
     has_keys: bool,
     /// Entries of negative weight that came in this epoch, if they have.
@@ -178,6 +185,7 @@ impl Operator for TopN {
     fn on_barrier(&mut self, barrier: &Barrier, ctx: &Context, out: &mut Output) -> Result<()> {
         self.end(barrier, ctx, out)?;
         if let Some(frontier) = self.frontier.take() {
+            self.forget_closed(frontier, ctx.durable)?;
             out.watermark(frontier);
         }
         Ok(())
@@ -230,8 +238,11 @@ impl Operator for TopN {
         loaded
     }
 
-    /// With a time to live partitions are taken back when it is over.
+    /// Rows of closed windows have been given; with a time to live partitions are taken back when it is over.
     fn due(&self) -> Option<Due> {
+        if let Some(closing) = self.closing.as_ref().filter(|_| !self.shows_nothing) {
+            return Some(closing.due(self.state_tables().len()));
+        }
         let ages = self.ages.as_ref().filter(|_| self.has_keys && !self.shows_nothing)?;
         let clock = DueClock::TimeToLive { ttl_ms: ages.ttl_ms };
         Some(Due { columns: vec![None, Some(ages.due())], clock, action: DueAction::LoadRows })
@@ -245,9 +256,11 @@ impl Operator for TopN {
     }
 
     fn replay(&self) -> Replay {
-        match self.ages {
-            Some(_) => Replay::Never("its rows have a time to live"),
-            None => Replay::Input,
+        match (&self.ages, &self.closing) {
+            (Some(_), _) => Replay::Never("its rows have a time to live"),
+            // Rows of closed windows stay in the output, but not here.
+            (None, Some(_)) => Replay::Never("it forgets closed windows"),
+            (None, None) => Replay::Input,
         }
     }
 
@@ -255,7 +268,8 @@ impl Operator for TopN {
         let entries = self.rows.store.len() * size_of::<Entry>();
         let partitions = self.partitions.capacity() * (size_of::<Partition>() + 8);
         let expiry = self.ages.as_ref().map_or(0, |ages| ages.expiry.bytes());
-        let bytes = self.keys.bytes() + entries + partitions + self.rows.bytes() + expiry;
+        let closing = self.closing.as_ref().map_or(0, Closing::bytes);
+        let bytes = self.keys.bytes() + entries + partitions + self.rows.bytes() + expiry + closing;
         StateSize { rows: self.rows.store.len(), bytes }
     }
 }
@@ -302,6 +316,9 @@ impl TopN {
         self.partitions.resize_with(bound, Partition::default);
         self.thresholds.resize(bound, u64::MAX);
         let columns = batch.rows().columns();
+        if let Some(closing) = &mut self.closing {
+            closing.note(&self.ids, columns, |_| true)?;
+        }
         self.order.prefixes(columns, batch.num_rows(), &mut self.prefixes);
         let candidates = self.candidates(batch);
         let ids = self.rows.put(columns, &candidates)?;
@@ -416,6 +433,7 @@ impl TopN {
                 *place = Partition::default();
                 self.thresholds[partition as usize] = u64::MAX;
                 self.keys.remove(partition);
+                self.closing.iter_mut().for_each(|closing| closing.forget(partition));
             }
         }
         Ok(())

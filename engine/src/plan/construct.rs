@@ -95,11 +95,17 @@ impl StreamPlan {
     }
 
     /// Lets an aggregate forget groups whose window has closed: its output column `column`, a group column, is the
-    /// window's end, and late rows are dropped below. Any other node stays as it is.
+    /// window's end, and late rows are dropped below. The same for partitions of Top-N. Any other node stays as it is.
     #[must_use]
     pub fn forgetting_closed(mut self, column: usize) -> Self {
-        if let PlanNode::Aggregate(aggregate) = &mut self.node {
-            aggregate.closes = (column < aggregate.group.len()).then_some(column);
+        match &mut self.node {
+            PlanNode::Aggregate(aggregate) => {
+                aggregate.closes = (column < aggregate.group.len()).then_some(column);
+            }
+            PlanNode::TopN(top_n) => {
+                top_n.closes = top_n.partition.iter().position(|&key| key == column);
+            }
+            _ => {}
         }
         self
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Aggregate, Interval, PlanNode, StreamPlan};
+use super::{Interval, PlanNode, StreamPlan};
 
 impl fmt::Display for StreamPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,8 +41,9 @@ impl StreamPlan {
         names(&self.schema, columns)
     }
 
-    fn closes(&self, node: &Aggregate) -> String {
-        let column = node.closes.map(|place| self.names(&[place]));
+    /// The window's end, if it closes: a column of the output.
+    fn closes(&self, column: Option<usize>) -> String {
+        let column = column.map(|column| self.names(&[column]));
         column.map_or(String::new(), |column| format!(", until: {column}"))
     }
 
@@ -80,7 +81,7 @@ impl StreamPlan {
             }
             PlanNode::Unnest(node) => format!("Unnest [{}]", of_input(&node.columns)),
             PlanNode::Aggregate(node) if node.calls.is_empty() => {
-                format!("Distinct [{}]{}", of_input(&node.group), self.closes(node))
+                format!("Distinct [{}]{}", of_input(&node.group), self.closes(node.closes))
             }
             PlanNode::Aggregate(node) => {
                 let calls = node.calls.iter().map(|call| match &call.filter {
@@ -89,7 +90,7 @@ impl StreamPlan {
                 });
                 let calls = calls.collect::<Vec<_>>().join(", ");
                 let group = of_input(&node.group);
-                format!("Aggregate group: [{group}], calls: [{calls}]{}", self.closes(node))
+                format!("Aggregate group: [{group}], calls: [{calls}]{}", self.closes(node.closes))
             }
             PlanNode::Join(join) => {
                 let pairs = join.left_keys.iter().zip(&join.right_keys).map(|(&l, &r)| {
@@ -125,8 +126,9 @@ impl StreamPlan {
                 let rank = node.rank.as_ref().map_or(String::new(), |(f, _)| format!(", {f:?}"));
                 let partition = of_input(&node.partition);
                 format!(
-                    "TopN partition: [{partition}], order: [{order}], limit: {limit}{ties}, offset: {}{rank}",
-                    node.offset
+                    "TopN partition: [{partition}], order: [{order}], limit: {limit}{ties}, offset: {}{rank}{}",
+                    node.offset,
+                    self.closes(node.closes.map(|place| node.partition[place])),
                 )
             }
             PlanNode::SessionWindow(node) => {

@@ -121,6 +121,7 @@ fn work(hash: &mut Hash, plan: &StreamPlan) -> Result<()> {
             let rank = node.rank.as_ref().map(|(rank, field)| (rank, field.data_type()));
             hash.text(&format!("top {:?} {:?} {rank:?}", node.partition, node.order));
             hash.text(&format!("{} {:?} {}", node.offset, node.limit, node.with_ties));
+            hash.text(&format!("{:?}", node.closes));
         }
         PlanNode::SessionWindow(node) => hash.text(&format!("{node:?}")),
         PlanNode::Watermark(node) => {

@@ -36,7 +36,8 @@ pub(super) fn emit_on_close(plan: StreamPlan) -> Result<StreamPlan> {
             let Some(column) = column else {
                 return Err(no_window());
             };
-            Ok(drop_late(input, column)?.top_n(top_n).emit_on_close(column))
+            let plan = drop_late(input, column)?.top_n(top_n);
+            Ok(plan.forgetting_closed(column).emit_on_close(column))
         }
         _ => Err(no_window()),
     }
@@ -83,7 +84,8 @@ fn drop_late(plan: StreamPlan, column: usize) -> Result<StreamPlan> {
             Some(plan.inputs[0].clone().session_window(session, &start, &end))
         }
         PlanNode::TopN(top_n) => {
-            Some(drop_late(plan.inputs[0].clone(), column)?.top_n(top_n.clone()))
+            let input = drop_late(plan.inputs[0].clone(), column)?;
+            Some(input.top_n(top_n.clone()).forgetting_closed(column))
         }
         _ => None,
     };

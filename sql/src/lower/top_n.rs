@@ -46,6 +46,7 @@ impl Lowering<'_> {
             limit,
             with_ties: false,
             rank: None,
+            closes: None,
         });
         build::select(plan, &(0..width).collect::<Vec<_>>())
     }
@@ -71,6 +72,7 @@ impl Lowering<'_> {
             limit: fetch,
             with_ties: false,
             rank: None,
+            closes: None,
         }))
     }
 }

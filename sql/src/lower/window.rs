@@ -49,7 +49,15 @@ impl Lowering<'_> {
             partition.dedup();
             let field = node.schema.field(width + place);
             let rank = Some((function, Arc::clone(field)));
-            plan = input.top_n(TopN { partition, order, offset, limit, with_ties: false, rank });
+            plan = input.top_n(TopN {
+                partition,
+                order,
+                offset,
+                limit,
+                with_ties: false,
+                rank,
+                closes: None,
+            });
             ranks[place] = plan.schema.fields().len() - 1;
             if exact && let Some(hint) = hint {
                 hint.used.set(true);

@@ -70,8 +70,8 @@ impl Process {
     }
 
     /// Kills it while it starts.
-    pub fn start_and_kill(data: &Path, after: Duration) {
-        let mut child = spawn(data, None, &TWO_TASKS);
+    pub fn start_and_kill(data: &Path, after: Duration, flags: &[&str]) {
+        let mut child = spawn(data, None, flags);
         std::thread::sleep(after);
         child.kill().unwrap();
         child.wait().unwrap();

@@ -65,6 +65,7 @@ impl Query {
                 limit: Some(BEST as u64),
                 with_ties: false,
                 rank: None::<(RankFunction, _)>,
+                closes: None,
             }),
         }
     }

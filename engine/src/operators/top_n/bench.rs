@@ -30,7 +30,15 @@ fn bench_top_n() {
         let field = Field::new("rank", DataType::UInt64, false);
         let output = with_field(&input, field.clone());
         let rank = Some((RankFunction::RowNumber, Arc::new(field)));
-        let plan = TopN { partition, order, offset: 0, limit: Some(limit), with_ties: false, rank };
+        let plan = TopN {
+            partition,
+            order,
+            offset: 0,
+            limit: Some(limit),
+            with_ties: false,
+            rank,
+            closes: None,
+        };
         for durable in [false, true, false, true] {
             let mut top_n = build(&plan, &input, &output, append_only, None).unwrap();
             measure(&titled(name, durable), top_n.as_mut(), stream.clone(), durable);

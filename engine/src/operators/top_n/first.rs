@@ -15,7 +15,8 @@ use super::window::ShownChange;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::message::Barrier;
-use crate::operator::{Context, Lookup, Operator, Output, Replay, StateSize};
+use crate::operator::{Context, Due, Lookup, Operator, Output, Replay, StateSize};
+use crate::operators::closing::Closing;
 use crate::operators::row_store::{NONE, RowStore};
 use crate::state::{Delta, StateTable};
 use crate::time::Watermark;
@@ -31,6 +32,8 @@ pub(super) struct FirstRow {
     epoch: u32,
     /// A watermark that waits for the barrier.
     frontier: Option<Watermark>,
+    /// Present where partitions are forgotten when their window has closed.
+    closing: Option<Closing>,
     /// Partitions changed in this epoch, and the row shown of each before, or `NONE`.
     touched: Vec<(u32, u32)>,
     /// Scratch: partition and prefix of each row of a batch.
@@ -44,6 +47,8 @@ struct First {
     id: u32,
     touched: u32,
 }
+
+const NO_ROW: First = First { prefix: u64::MAX, id: NONE, touched: 0 };
 
 /// Rows of a batch that may be first, and whether each is before all earlier ones by its prefix
 /// alone.
@@ -60,6 +65,7 @@ impl FirstRow {
         emitter: Emitter,
         table: HeldTable,
         width: usize,
+        closing: Option<Closing>,
     ) -> Self {
         Self {
             keys,
@@ -70,6 +76,7 @@ impl FirstRow {
             store: RowStore::new(width),
             epoch: 1,
             frontier: None,
+            closing,
             touched: Vec::new(),
             ids: Vec::new(),
             prefixes: Vec::new(),
@@ -79,8 +86,11 @@ impl FirstRow {
     /// Takes the rows of a batch in.
     fn take_all(&mut self, batch: &ChangeBatch) -> Result<()> {
         let bound = self.keys.assign(batch, &mut self.ids)?;
-        self.firsts.resize(bound, First { prefix: u64::MAX, id: NONE, touched: 0 });
+        self.firsts.resize(bound, NO_ROW);
         let columns = batch.rows().columns();
+        if let Some(closing) = &mut self.closing {
+            closing.note(&self.ids, columns, |_| true)?;
+        }
         self.order.prefixes(columns, batch.num_rows(), &mut self.prefixes);
         let candidates = self.candidates();
         let mut ids = Vec::with_capacity(candidates.rows.len());
@@ -102,6 +112,22 @@ impl FirstRow {
             self.firsts.iter_mut().for_each(|first| first.touched = 0);
             1
         });
+        self.store.maintain()
+    }
+
+    /// The end of an epoch, whose result is out, with the frontier there.
+    fn forget_closed(&mut self, frontier: Watermark, durable: bool) -> Result<()> {
+        let Some(closing) = &mut self.closing else { return Ok(()) };
+        let mut gone = Vec::new();
+        for partition in closing.advance(frontier.0, self.keys.len()) {
+            let first = std::mem::replace(&mut self.firsts[partition as usize], NO_ROW);
+            gone.push((first.id, -1));
+            self.keys.remove(partition);
+        }
+        if durable {
+            self.table.record_held(&self.store, &gone)?;
+        }
+        gone.into_iter().for_each(|(id, _)| self.store.free(id));
         self.store.maintain()
     }
 
@@ -177,10 +203,12 @@ impl Operator for FirstRow {
             }
             out.batch(batch);
         }
+        self.end_epoch()?;
         if let Some(frontier) = self.frontier.take() {
+            self.forget_closed(frontier, ctx.durable)?;
             out.watermark(frontier);
         }
-        self.end_epoch()
+        Ok(())
     }
 
     fn state_tables(&self) -> Vec<StateTable> {
@@ -200,6 +228,10 @@ impl Operator for FirstRow {
         self.keys.lookup()
     }
 
+    fn due(&self) -> Option<Due> {
+        self.closing.as_ref().map(|closing| closing.due(1))
+    }
+
     fn load(&mut self, parts: Vec<(usize, ChangeBatch)>) -> Result<()> {
         let touched = self.touched.len();
         let loaded = parts.iter().try_for_each(|(_, rows)| self.take_all(rows));
@@ -215,12 +247,16 @@ impl Operator for FirstRow {
     }
 
     fn replay(&self) -> Replay {
-        Replay::Input
+        match self.closing {
+            Some(_) => Replay::Never("it forgets closed windows"),
+            None => Replay::Input,
+        }
     }
 
     fn state_size(&self) -> StateSize {
         let firsts = self.firsts.capacity() * size_of::<First>();
-        let bytes = self.keys.bytes() + firsts + self.store.bytes();
+        let closing = self.closing.as_ref().map_or(0, Closing::bytes);
+        let bytes = self.keys.bytes() + firsts + self.store.bytes() + closing;
         StateSize { rows: self.store.len(), bytes }
     }
 }

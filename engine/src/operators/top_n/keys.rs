@@ -72,6 +72,11 @@ impl PartitionKeys {
         }
     }
 
+    /// How many partitions there are.
+    pub(super) fn len(&self) -> usize {
+        self.map.as_ref().map_or(1, |(_, map)| map.len())
+    }
+
     /// Approximate memory.
     pub(super) fn bytes(&self) -> usize {
         self.map.as_ref().map_or(0, |(_, map)| map.bytes())

@@ -15,6 +15,8 @@ use crate::operators::row_store::testing::{
 use crate::plan::{RankFunction, SortKey, TopN};
 use crate::time::Watermark;
 
+mod closing;
+
 const TYPES: [&str; 3] = ["i64", "i64", "text"];
 
 fn driven(plan: &TopN, append_only: bool) -> Driven {
@@ -113,7 +115,7 @@ fn plans() -> impl Strategy<Value = TopN> {
     (partition, order, offset, limit, any::<bool>(), rank).prop_map(
         |(partition, order, offset, limit, with_ties, rank)| {
             let with_ties = with_ties && rank.is_none() && limit.is_some();
-            TopN { partition, order, offset, limit, with_ties, rank }
+            TopN { partition, order, offset, limit, with_ties, rank, closes: None }
         },
     )
 }
@@ -198,6 +200,7 @@ fn first(limit: u64, append_only: bool) -> Driven {
         limit: Some(limit),
         with_ties: false,
         rank: rank(RankFunction::RowNumber, DataType::UInt64),
+        closes: None,
     };
     driven(&plan, append_only)
 }
@@ -265,6 +268,7 @@ fn rows_beyond_the_limit_are_not_held_where_prefixes_tell_nothing() {
             limit: Some(2),
             with_ties: false,
             rank: rank(function, DataType::Int64),
+            closes: None,
         };
         let mut top = driven(&plan, true);
         for value in [1, 2, 3, 4] {
@@ -315,6 +319,7 @@ proptest! {
             limit,
             with_ties: false,
             rank: Some((function, field)),
+            closes: None,
         };
         let input = schema(&TYPES);
         let output = with_field(&input, Field::new("rank", DataType::Int64, false));

@@ -11,7 +11,8 @@
 //!   whole keys: all rows of the buckets with due rows are loaded, and these buckets are in memory from then on
 //! ```
 //!
-//! What need not be loaded but is only to be deleted waits until it may be half of all, and goes in several checkpoints.
+//! What need not be loaded but is only to be deleted waits until as many rows have come as the last such reading has left, and goes in
+//! several checkpoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -150,8 +151,10 @@ pub(super) struct Schedule {
     reading: Option<Reading>,
     /// What is only to be deleted has been, as far as it was due then.
     dropped: i64,
-    /// The fewest stored rows since.
-    least: u64,
+    /// Rows that were left then, ...
+    left: u64,
+    /// ... and those that have come since that reading began.
+    come: u64,
 }
 
 impl Schedule {
@@ -172,7 +175,9 @@ impl Schedule {
             sweeps: Vec::new(),
             reading: None,
             dropped: i64::MIN,
-            least: 0,
+            left: 0,
+            // What is stored already.
+            come: u64::MAX,
         }
     }
 
@@ -284,11 +289,18 @@ impl Schedule {
         chosen.collect()
     }
 
-    /// Whether it is time to delete what is due, of so many rows that are stored.
-    fn should_drop(&mut self, now: i64, rows: u64) -> bool {
-        self.least = self.least.min(rows);
-        let is_idle = self.loads() || now <= self.dropped || rows == 0;
-        self.reading.is_some() || !is_idle && rows / 2 >= self.least
+    /// Whether it is time to delete what is due. Stored rows are no measure: what was deleted is among them until it is merged.
+    fn should_drop(&self, now: i64, is_empty: bool) -> bool {
+        let is_idle = self.loads() || now <= self.dropped || is_empty;
+        self.reading.is_some() || !is_idle && self.come >= self.left.max(1)
+    }
+
+    /// Rows are handed over.
+    fn count(&mut self, changes: &ChangeBatch) {
+        let adds = changes.weights().map_or(changes.num_rows(), |weights| {
+            weights.iter().filter(|&&weight| weight > 0).count()
+        });
+        self.come = self.come.saturating_add(adds as u64);
     }
 }
 
@@ -314,6 +326,9 @@ impl Loader {
             let own = changes.iter().filter(|(of, _)| *of == table);
             let own: Vec<ChangeBatch> = own.map(|(_, changes)| changes.clone()).collect();
             stored.hand_over(epoch, &own);
+            if let Some(schedule) = &mut self.schedule {
+                own.iter().for_each(|changes| schedule.count(changes));
+            }
             if let (Held::Some(_), Some(schedule)) = (&self.held, &mut self.schedule) {
                 own.iter().try_for_each(|changes| schedule.note(table, changes))?;
             }
@@ -427,11 +442,13 @@ impl Loader {
         let (Held::Some(resident), Some(schedule)) = (&self.held, &mut self.schedule) else {
             return Ok(());
         };
-        if !schedule.should_drop(frontier.0, rows) {
+        if !schedule.should_drop(frontier.0, rows == 0) {
             return Ok(());
         }
-        let begins = || Reading::new(frontier.0, part_bits(rows));
-        let mut reading = schedule.reading.take().unwrap_or_else(begins);
+        let mut reading = schedule.reading.take().unwrap_or_else(|| {
+            (schedule.left, schedule.come) = (0, 0);
+            Reading::new(frontier.0, part_bits(rows))
+        });
         let end = reading.next.saturating_add(DROP_PARTS.max(reading.parts() / DROP_STEPS));
         let end = end.min(reading.parts());
         let mut deletes = Delta::default();
@@ -441,6 +458,7 @@ impl Loader {
             for part in reading.next..end {
                 let rows = sweep.read_cold(part, reading.bits, resident)?;
                 let is_due = is_due(&rows, column, reading.now)?;
+                schedule.left += (rows.num_rows() - is_due.true_count()) as u64;
                 deletes.push(table, rows.filter(&is_due)?.negate());
             }
         }
@@ -449,9 +467,8 @@ impl Loader {
         schedule.reading = (!is_over).then_some(reading);
         self.note(epoch, deletes.changes())?;
         delta.append(deletes);
-        let rows = self.rows();
         if let Some(schedule) = self.schedule.as_mut().filter(|_| is_over) {
-            (schedule.dropped, schedule.least) = (now, rows);
+            schedule.dropped = now;
         }
         Ok(())
     }

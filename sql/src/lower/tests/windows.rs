@@ -211,12 +211,26 @@ fn close_top_n() {
         expect![[r#"
             Project [auction, window_end, n, row_number() PARTITION BY [s.window_end] ORDER BY [s.n DESC NULLS FIRST] RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW@3 AS r] {append, key: [auction, window_end], watermark: [window_end]}
               EmitOnClose window_end {append, key: [auction, window_end], watermark: [window_end]}
-                TopN partition: [window_end], order: [n desc], limit: 3, offset: 0, RowNumber {retract, key: [auction, window_end], watermark: [window_end]}
+                TopN partition: [window_end], order: [n desc], limit: 3, offset: 0, RowNumber, until: window_end {retract, key: [auction, window_end], watermark: [window_end]}
                   Project [auction, window_end, count(Int64(1))@2 AS n] {retract, key: [auction, window_end], watermark: [window_end]}
                     Aggregate group: [auction, window_end], calls: [count(Int64(1))], until: window_end {retract, key: [auction, window_end], watermark: [window_end]}
                       LateFilter window_end {append, watermark: [window_end]}
                         Project [auction, tumble_end(date_time@1, IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 10000000000 }) AS window_end] {append, watermark: [window_end]}
                           Scan bid [auction, date_time] {append, watermark: [date_time]}
+        "#]],
+    );
+}
+
+#[test]
+fn close_first_of_each() {
+    check_on_close(
+        "SELECT auction, price, window_end FROM (SELECT auction, price, window_end, row_number() OVER (PARTITION BY auction, window_end ORDER BY price DESC) AS r FROM TUMBLE(bid, date_time, INTERVAL '10 seconds')) x WHERE r <= 1",
+        expect![[r#"
+            EmitOnClose window_end {append, key: [auction, window_end], watermark: [window_end]}
+              TopN partition: [auction, window_end], order: [price desc], limit: 1, offset: 0, until: window_end {retract, key: [auction, window_end], watermark: [window_end]}
+                LateFilter window_end {append, watermark: [window_end]}
+                  Project [auction, price, tumble_end(date_time@2, IntervalMonthDayNano { months: 0, days: 0, nanoseconds: 10000000000 }) AS window_end] {append, watermark: [window_end]}
+                    Scan bid [auction, price, date_time] {append, watermark: [date_time]}
         "#]],
     );
 }
