@@ -15,6 +15,8 @@ use crate::operators::row_store::testing::{
 use crate::plan::{RankFunction, SortKey, TopN};
 use crate::time::Watermark;
 
+mod head;
+
 const TYPES: [&str; 3] = ["i64", "i64", "text"];
 
 fn driven(plan: &TopN, append_only: bool) -> Driven {
