@@ -103,6 +103,12 @@ pub trait Operator: Send {
         Ok(())
     }
 
+    /// The part of its state that it holds, of an operator that chooses it by being shown all. Its rows are placed by
+    /// [`Operator::lookup`], which has no inputs.
+    fn partial(&mut self) -> Option<&mut dyn PartialState> {
+        None
+    }
+
     /// All state is there; `frontier` is where the input watermark stood. Nothing may be emitted: what the state implies
     /// has been emitted before the checkpoint.
     ///
@@ -119,8 +125,8 @@ pub trait Operator: Send {
         Replay::Never("it cannot give its output again")
     }
 
-    /// With [`Replay::State`]: emits a part of the current output as inserts, after [`Operator::restored`] and before any
-    /// input. `from` is 0, then what the last call gave; `None`: that was all.
+    /// With [`Replay::State`], or of partial state that has been chosen: emits a part of the current output as inserts, after
+    /// [`Operator::restored`] and before any input. `from` is 0, then what the last call gave; `None`: that was all.
     ///
     /// # Errors
     /// Any error fails the job.
@@ -135,10 +141,45 @@ pub trait Operator: Send {
     }
 }
 
+/// State of which no row's key tells what is needed: the operator holds some of it, knows when that is not enough, and then chooses
+/// anew while it is shown all that is stored. It holds everything until it is told that it need not.
+pub trait PartialState {
+    /// It holds nothing from now on, and all is stored; nothing has come in yet.
+    fn begin_empty(&mut self);
+
+    /// The end of an epoch, whose output is out: memory is short, and all that is handed over can be shown again. Holds less.
+    ///
+    /// # Errors
+    /// Any error fails the job.
+    fn shrink(&mut self) -> Result<()>;
+
+    /// Whether it has to be shown what is stored before a batch comes in.
+    fn is_empty(&self) -> bool;
+
+    /// Whether it has to be before the epoch ends. What it has noted for a checkpoint is handed over before.
+    fn is_lacking(&self) -> bool;
+
+    /// All that is stored follows, in any order.
+    fn begin(&mut self);
+
+    /// Some rows of the first state table; equal rows come at once.
+    ///
+    /// # Errors
+    /// As for [`Operator::restore`].
+    fn offer(&mut self, rows: &ChangeBatch) -> Result<()>;
+
+    /// That was all.
+    ///
+    /// # Errors
+    /// Any error fails the job.
+    fn end(&mut self) -> Result<()>;
+}
+
 /// By which columns an operator's state is found: rows of an input need the state of equal values and of no others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// Columns of each input; none for inputs whose rows need no state when they come.
+    /// Columns of each input; none for inputs whose rows need no state when they come, or need what no key tells
+    /// ([`Operator::partial`]).
     pub inputs: Vec<Vec<usize>>,
     /// Columns of each state table.
     pub tables: Vec<Vec<usize>>,

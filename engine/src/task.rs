@@ -295,8 +295,9 @@ impl Task {
             self.pass_on(node, &mut out)?;
             let size = self.nodes[node].operator.state_size();
             self.metrics.node(node).holds(size);
-            if let Some(paging) = &mut self.nodes[node].paging
-                && paging.barrier(barrier, size)
+            let Node { operator, paging, .. } = &mut self.nodes[node];
+            if let Some(paging) = paging
+                && paging.barrier(barrier, size, operator.as_mut())?
             {
                 self.events.send(Event::Checkpoint);
             }
@@ -323,7 +324,8 @@ impl Task {
         Ok(barrier.stops(self.job))
     }
 
-    /// What time has made due of a node's state that is not in memory: part by part, so that no more is held than one of them.
+    /// What the epoch's end needs of a node's state that is not in memory: what time has made due part by part, so that no more is
+    /// held than one of them.
     fn emit_due(&mut self, node: usize, barrier: &Barrier) -> Result<()> {
         loop {
             let started = Instant::now();

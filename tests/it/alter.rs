@@ -34,7 +34,7 @@ struct Case {
     reads_contents: bool,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     // The aggregate is kept, what is above it has no state.
     Case {
         old: "SELECT grp, count(*) AS n, sum(price)::BIGINT AS total FROM item GROUP BY grp",
@@ -57,6 +57,14 @@ const CASES: [Case; 9] = [
         old: "SELECT g.id, count(i.id) AS n FROM grp g LEFT JOIN item i ON i.grp = g.id GROUP BY g.id",
         new: "SELECT g.id, min(i.id) AS n FROM grp g LEFT JOIN item i ON i.grp = g.id GROUP BY g.id",
         kept: &["Join Left"],
+        rebuilt: &["Aggregate"],
+        reads_contents: false,
+    },
+    // The first of all rows.
+    Case {
+        old: "SELECT id, price FROM item ORDER BY price DESC, id LIMIT 7",
+        new: "SELECT sum(price)::BIGINT AS x, max(id) AS id FROM (SELECT id, price FROM item ORDER BY price DESC, id LIMIT 7) f",
+        kept: &["TopN"],
         rebuilt: &["Aggregate"],
         reads_contents: false,
     },

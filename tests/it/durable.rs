@@ -213,13 +213,15 @@ const WIDE: &str = "
         SELECT id, grp, price FROM (SELECT id, grp, price,
             row_number() OVER (PARTITION BY grp ORDER BY price DESC, id) AS place FROM item) ranked
         WHERE place <= 2;
+    CREATE MATERIALIZED VIEW cheapest AS SELECT id, price FROM item ORDER BY price, id LIMIT 10;
     CREATE MATERIALIZED VIEW lonely AS SELECT g.id FROM grp g LEFT JOIN item i ON i.grp = g.id WHERE i.id IS NULL;
     CREATE MATERIALIZED VIEW names AS SELECT name FROM item EXCEPT SELECT title FROM grp;
     CREATE MATERIALIZED VIEW over_view AS SELECT n, count(*) AS groups FROM per_group GROUP BY n;
     CREATE MATERIALIZED VIEW inverse AS SELECT id, 100 / price AS part FROM item";
 
 /// Each view with its query, run once.
-const TWINS: [(&str, &str); 6] = [
+const TWINS: [(&str, &str); 7] = [
+    ("cheapest", "SELECT id, price FROM item ORDER BY price, id LIMIT 10"),
     (
         "per_group",
         "SELECT g.title, count(*) AS n, sum(i.price)::BIGINT AS total, min(i.price) AS least, \

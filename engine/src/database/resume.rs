@@ -216,7 +216,7 @@ pub(super) fn restore_operators(
         if let Some(paging) = &mut paging[node]
             && paging.rows() > load_rows_max
         {
-            paging.begin_empty();
+            paging.begin_empty(operator.as_mut());
             continue;
         }
         let node = u16::try_from(node).map_err(EngineError::internal)?;

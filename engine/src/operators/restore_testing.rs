@@ -164,16 +164,22 @@ impl Task {
         rows
     }
 
-    /// Throws the operator away, if it can be loaded by key: everything is stored.
-    fn let_go(&mut self, subject: &Subject<'_>, frontier: Watermark) {
+    /// Throws the operator away, if it can be loaded by key: everything is stored. Where a part of its state may be held, it is told to,
+    /// or, if it is not `whole`, begins without.
+    fn let_go(&mut self, subject: &Subject<'_>, frontier: Watermark, whole: bool) {
         let Some(lookup) = self.operator.lookup() else { return };
         let Self { tables, contents, operator, .. } = self;
         let loader = self.loader.get_or_insert_with(|| {
             let rows = contents.iter().zip(&*tables).map(|(contents, table)| contents.rows(table));
             loader_of(operator.as_ref(), &lookup, &rows.collect::<Vec<_>>())
         });
+        if whole && loader.shrink(operator.as_mut()).unwrap() {
+            return;
+        }
         loader.let_go();
         self.renew(subject, frontier);
+        let Self { operator, loader, .. } = self;
+        loader.iter_mut().for_each(|loader| loader.begin_empty(operator.as_mut()));
     }
 
     fn renew(&mut self, subject: &Subject<'_>, frontier: Watermark) {
@@ -193,6 +199,11 @@ impl Task {
     fn emit_due(&mut self, subject: &Subject<'_>, frontier: Watermark) -> Bag<String> {
         let mut rows = Bag::new();
         let barrier = Barrier::new(Epoch(1), BarrierKind::Plain);
+        if let Some(loader) = &mut self.loader
+            && loader.complete(Epoch(1), self.operator.as_mut()).unwrap().is_some()
+        {
+            rows = self.run(|o, ctx, out| o.on_due(&barrier, ctx, out).unwrap());
+        }
         let is_due = |loader: &mut Loader| loader.may_be_due(frontier, &barrier);
         let Some(mut loader) = self.loader.take_if(is_due) else { return rows };
         if loader.begin_due(Epoch(1), self.operator.as_mut()).unwrap() {
@@ -413,7 +424,7 @@ pub(crate) fn check(subject: &Subject<'_>, script: &[Step]) {
                 crashed[next] = true;
                 tasks.restart(&saved, count);
                 let frontier = tasks.frontier;
-                tasks.tasks.iter_mut().for_each(|task| task.let_go(subject, frontier));
+                tasks.tasks.iter_mut().for_each(|task| task.let_go(subject, frontier, false));
                 next = saved_next;
                 continue;
             }
@@ -438,7 +449,7 @@ pub(crate) fn check(subject: &Subject<'_>, script: &[Step]) {
             End::LetGo => {
                 (saved, saved_next) = (tasks.checkpoint(), next + 1);
                 let frontier = tasks.frontier;
-                tasks.tasks.iter_mut().for_each(|task| task.let_go(subject, frontier));
+                tasks.tasks.iter_mut().for_each(|task| task.let_go(subject, frontier, true));
             }
             End::Plain | End::Restart(_) | End::ColdStart(_) => {}
         }

@@ -11,10 +11,11 @@
 //! epoch), and the difference is emitted. Rows that left the result stay in the store until then.
 //!
 //! If rows never leave, only those within the limit are held, and a row that cannot be among them
-//! is dropped by a look at its prefix. Else all rows are held. The order is total over rows that
-//! differ, so that the result is a function of the rows. Its table has the rows that are
-//! held. Partitions of closed windows are forgotten if the plan says so (`close.rs`). With a time to
-//! live, partitions leave with their rows (`expire.rs`), and a second table tells when (`ages.rs`).
+//! is dropped by a look at its prefix. Else all rows are held, or, without partition columns, the
+//! first of them (`head.rs`). The order is total over rows that differ, so that the result is a
+//! function of the rows. Its table has the rows that are held, or could be. Partitions of closed
+//! windows are forgotten if the plan says so (`close.rs`). With a time to live, partitions leave
+//! with their rows (`expire.rs`), and a second table tells when (`ages.rs`).
 
 use arrow::datatypes::SchemaRef;
 
@@ -22,7 +23,7 @@ use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::message::Barrier;
 use crate::operator::{
-    Context, Due, DueAction, DueClock, Lookup, Operator, Output, Replay, StateSize,
+    Context, Due, DueAction, DueClock, Lookup, Operator, Output, PartialState, Replay, StateSize,
 };
 use crate::operators::closing::Closing;
 use crate::plan::{self, RankFunction};
@@ -31,6 +32,7 @@ use crate::time::Watermark;
 
 use ages::Ages;
 use first::FirstRow;
+use head::Head;
 use keys::PartitionKeys;
 use order::{Entry, RowOrder};
 use partition::{Bound, Partition};
@@ -41,6 +43,7 @@ mod ages;
 mod close;
 mod expire;
 mod first;
+mod head;
 mod keys;
 mod order;
 mod partition;
@@ -91,6 +94,8 @@ pub(crate) fn build(
         function,
         with_ties: plan.with_ties,
     });
+    let has_head = plan.partition.is_empty() && plan.limit.is_some_and(|limit| limit > 0);
+    let has_head = has_head && !input_append_only && ttl_ms.is_none();
     Ok(Box::new(TopN {
         append_only: input_append_only,
         shows_nothing: plan.limit == Some(0),
@@ -100,6 +105,7 @@ pub(crate) fn build(
         table,
         window,
         bound,
+        head: if has_head { Head::new(input) } else { None },
         partitions: Vec::new(),
         thresholds: Vec::new(),
         rows: Rows::new(width),
@@ -124,6 +130,8 @@ struct TopN {
     table: HeldTable,
     window: Window,
     bound: Option<Bound>,
+    /// Where a part may be held.
+    head: Option<Head>,
     partitions: Vec<Partition>,
     /// For each partition the prefix beyond which a row cannot come into the result.
     thresholds: Vec<u64>,
@@ -216,6 +224,10 @@ impl Operator for TopN {
     }
 
     fn lookup(&self) -> Option<Lookup> {
+        if self.head.is_some() {
+            let columns = (0..self.rows.store.width()).collect();
+            return Some(Lookup { inputs: Vec::new(), tables: vec![columns] });
+        }
         let mut lookup = self.keys.lookup().filter(|_| !self.shows_nothing)?;
         lookup.tables.extend(self.ages.as_ref().map(|_| (0..lookup.tables[0].len()).collect()));
         Some(lookup)
@@ -236,6 +248,10 @@ impl Operator for TopN {
         }
         self.shown.truncate(shown);
         loaded
+    }
+
+    fn partial(&mut self) -> Option<&mut dyn PartialState> {
+        if self.head.is_some() { Some(self) } else { None }
     }
 
     /// Rows of closed windows have been given; with a time to live partitions are taken back when it is over.
@@ -262,6 +278,10 @@ impl Operator for TopN {
             (None, Some(_)) => Replay::Never("it forgets closed windows"),
             (None, None) => Replay::Input,
         }
+    }
+
+    fn emit_state(&mut self, _from: usize, out: &mut Output) -> Result<Option<usize>> {
+        self.emit_all(out).map(|()| None)
     }
 
     fn state_size(&self) -> StateSize {
@@ -327,7 +347,7 @@ impl TopN {
             let entry = Entry { prefix: self.prefixes[row], id };
             self.take_in(self.ids[row], entry, batch.weight(row));
         }
-        Ok(())
+        self.cut()
     }
 
     fn end_epoch(&mut self) -> Result<()> {
@@ -340,7 +360,11 @@ impl TopN {
     fn candidates(&mut self, batch: &ChangeBatch) -> Vec<u32> {
         let rows = 0..batch.num_rows() as u32;
         match &self.bound {
-            None => rows.filter(|&row| batch.weight(row as usize) != 0).collect(),
+            None => {
+                let last = self.head.as_ref().map_or(u64::MAX, Head::last_prefix);
+                let may_be_held = |row: usize| batch.weight(row) != 0 && self.prefixes[row] <= last;
+                rows.filter(|&row| may_be_held(row as usize)).collect()
+            }
             Some(bound) => {
                 let is_first_only = bound.rows == 1;
                 let mut candidates = Vec::with_capacity(batch.num_rows());
@@ -362,6 +386,11 @@ impl TopN {
     /// Takes a stored row into its partition.
     fn take_in(&mut self, partition: u32, entry: Entry, weight: i64) {
         if entry.prefix > self.thresholds[partition as usize] {
+            return self.rows.store.free(entry.id);
+        }
+        if let Some(head) = &self.head
+            && !head.takes(entry, &self.order, &self.rows.store)
+        {
             return self.rows.store.free(entry.id);
         }
         self.touch(partition);

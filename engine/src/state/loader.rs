@@ -10,7 +10,8 @@
 //! end, part by part. An operator that needs no state when a row comes is let go of at every checkpoint from the first time on:
 //! it is a log, and holds what has come since. When something is due, it hands that over at once, and what is due of the sum comes back.
 //!
-//! Not loaded so: operators without keys.
+//! An operator without keys may hold a part of its state that it chooses itself (`Operator::partial`, `loader/partial.rs`): when that
+//! is not enough it is shown all. Not loaded so: other operators without keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,6 +28,7 @@ use crate::time::Epoch;
 use due::Schedule;
 
 mod due;
+pub(crate) mod partial;
 
 /// Memory that state may take, shared by all that hold some.
 #[derive(Debug)]
@@ -257,6 +259,9 @@ impl Loader {
         batch: &ChangeBatch,
         operator: &mut dyn Operator,
     ) -> Result<usize> {
+        if operator.partial().is_some_and(|partial| partial.is_empty()) {
+            return self.show(operator);
+        }
         let Held::Some(resident) = &mut self.held else { return Ok(0) };
         let Some(places) = self.inputs.get(input).filter(|_| !resident.is_all()) else {
             return Ok(0);

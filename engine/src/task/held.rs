@@ -11,7 +11,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use self::by_key::{ByKey, give_held_back};
-use super::Task;
+use super::{Node, Task};
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
 use crate::operator::{Context, Operator, Output};
@@ -116,8 +116,9 @@ impl Task {
             self.nodes[node].operator = operator;
         }
         for node in release.empty {
-            if let Some(paging) = &mut self.nodes[node].paging {
-                paging.begin_empty();
+            let Node { operator, paging, .. } = &mut self.nodes[node];
+            if let Some(paging) = paging {
+                paging.begin_empty(operator.as_mut());
             }
         }
         for (node, marks) in release.nodes {

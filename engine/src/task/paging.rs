@@ -33,9 +33,9 @@ impl Paging {
         self.loader.rows()
     }
 
-    /// The operator begins without state.
-    pub(crate) fn begin_empty(&mut self) {
-        self.loader.let_go();
+    /// The operator, which is new, begins without state.
+    pub(crate) fn begin_empty(&mut self, operator: &mut dyn Operator) {
+        self.loader.begin_empty(operator);
     }
 
     /// The task goes on where the frontier stood there.
@@ -53,8 +53,8 @@ impl Paging {
         self.loader.load(input, batch, operator)
     }
 
-    /// The end of an epoch, before the operator's: loads the next part of what is due and not in memory. Gives the number of rows that
-    /// were read; `None`: nothing (more) is due.
+    /// The end of an epoch, before the operator's: loads what it lacks, and the next part of what is due and not in memory. Gives the number of rows that
+    /// were read; `None`: nothing (more) is needed.
     pub(crate) fn load_due(
         &mut self,
         barrier: &Barrier,
@@ -62,6 +62,9 @@ impl Paging {
         operator: &mut Box<dyn Operator>,
     ) -> Result<Option<usize>> {
         if !self.is_loading_due {
+            if let Some(loaded) = self.loader.complete(barrier.epoch, operator.as_mut())? {
+                return Ok(Some(loaded));
+            }
             if !self.loader.may_be_due(frontier, barrier) {
                 return Ok(None);
             }
@@ -81,19 +84,28 @@ impl Paging {
     }
 
     /// A barrier, before anything is handed over. True: a checkpoint should come soon, for memory is short.
-    pub(crate) fn barrier(&mut self, barrier: &Barrier, size: StateSize) -> bool {
+    pub(crate) fn barrier(
+        &mut self,
+        barrier: &Barrier,
+        size: StateSize,
+        operator: &mut dyn Operator,
+    ) -> Result<bool> {
         self.share.holds(size.bytes);
+        if self.loader.reads() && self.share.is_too_large() && self.loader.shrink(operator)? {
+            self.share.holds(operator.state_size().bytes);
+            return Ok(false);
+        }
         if barrier.kind != BarrierKind::Checkpoint {
-            return self.share.is_too_large() && self.share.ask();
+            return Ok(self.share.is_too_large() && self.share.ask());
         }
         if self.share.should_prepare() {
             self.loader.prepare(barrier.epoch);
         }
         self.lets_go = self.share.is_too_large() && self.loader.may_let_go();
-        false
+        Ok(false)
     }
 
-    /// What the operator has handed over; then it may be replaced by an empty one. True if that is since memory is short.
+    /// What the operator has handed over; then it may be replaced by an empty one, or holds only a part from then on. True if that is since memory is short.
     pub(crate) fn handed_over(
         &mut self,
         barrier: &Barrier,
@@ -103,6 +115,10 @@ impl Paging {
     ) -> Result<bool> {
         self.loader.hand_over(barrier.epoch, delta)?;
         let lets_go = std::mem::take(&mut self.lets_go);
+        if lets_go && self.loader.shrink(operator.as_mut())? {
+            self.share.holds(operator.state_size().bytes);
+            return Ok(true);
+        }
         if lets_go || self.loader.is_log() {
             self.renew(frontier, operator)?;
             self.loader.let_go();

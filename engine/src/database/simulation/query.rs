@@ -27,11 +27,13 @@ pub(super) enum Query {
     Except,
     /// The two rows of each `v` with the highest `k`.
     Best,
+    /// The two rows with the highest `k`.
+    First,
     /// As `Count`, when the window of `v` has closed: of an input that ends, at its end, and nothing before.
     Final,
 }
 
-/// How many rows `Best` keeps.
+/// How many rows `Best` keeps of each, and `First` of all.
 const BEST: i64 = 2;
 
 impl Query {
@@ -58,15 +60,8 @@ impl Query {
             Self::Except => {
                 input.set_operation(table, SetOperation { kind: SetKind::Except, all: true })
             }
-            Self::Best => input.top_n(TopN {
-                partition: vec![1],
-                order: vec![SortKey { column: 0, descending: true, nulls_first: false }],
-                offset: 0,
-                limit: Some(BEST as u64),
-                with_ties: false,
-                rank: None::<(RankFunction, _)>,
-                closes: None,
-            }),
+            Self::Best => input.top_n(best(vec![1])),
+            Self::First => input.top_n(best(Vec::new())),
         }
     }
 
@@ -91,6 +86,18 @@ impl Query {
             Self::Except => {
                 let left = |(row, count): (&_, &i64)| (*row, count - table.get(row).unwrap_or(&0));
                 answer.extend(input.iter().map(left).filter(|(_, count)| *count > 0));
+            }
+            Self::First => {
+                let mut rows: Vec<_> = input.iter().collect();
+                rows.sort_by_key(|((k, v), _)| (-k, *v));
+                let mut left = BEST;
+                for (row, count) in rows {
+                    let take = (*count).min(left);
+                    if take > 0 {
+                        left -= take;
+                        answer.insert(*row, take);
+                    }
+                }
             }
             Self::Best => {
                 let mut taken = BTreeMap::new();
@@ -125,6 +132,19 @@ fn count_when_closed(input: StreamPlan) -> StreamPlan {
     counted.emit_on_close(1).select(&[0, 2]).unwrap()
 }
 
+/// The rows of the greatest `k`.
+fn best(partition: Vec<usize>) -> TopN {
+    TopN {
+        partition,
+        order: vec![SortKey { column: 0, descending: true, nulls_first: false }],
+        offset: 0,
+        limit: Some(BEST as u64),
+        with_ties: false,
+        rank: None::<(RankFunction, _)>,
+        closes: None,
+    }
+}
+
 /// How many rows there are of each `v`.
 fn counts(input: &Bag) -> BTreeMap<i64, i64> {
     let mut counts = BTreeMap::new();
@@ -145,6 +165,7 @@ fn answers_are_those_of_the_queries() {
         (Query::Without, bag(&[((9, 8), 3)])),
         (Query::Except, bag(&[((1, 7), 1), ((2, 7), 1), ((3, 7), 1), ((9, 8), 2)])),
         (Query::Best, bag(&[((2, 7), 1), ((3, 7), 1), ((9, 8), 2)])),
+        (Query::First, bag(&[((9, 8), 2)])),
     ] {
         assert_eq!(query.answer(&input, &table), expected, "{query:?}");
     }

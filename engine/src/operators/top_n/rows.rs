@@ -7,6 +7,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef};
 
+use super::order::Entry;
 use super::window::ShownChange;
 use crate::change_batch::ChangeBatch;
 use crate::error::Result;
@@ -117,6 +118,25 @@ impl Rows {
             self.born[id as usize] = born;
         }
         Ok(ids)
+    }
+
+    /// Holds a copy of a row, once.
+    pub(super) fn copy_of(&mut self, entry: Entry) -> Result<Entry> {
+        let ids = self.put(&self.store.gather(&[entry.id])?, &[0])?;
+        self.set_weight(ids[0], 1);
+        Ok(Entry { id: ids[0], ..entry })
+    }
+
+    /// Holds copies of rows that are held elsewhere, with their weights.
+    pub(super) fn copies_of(&mut self, other: &Self, entries: &[Entry]) -> Result<Vec<Entry>> {
+        let ids: Vec<u32> = entries.iter().map(|entry| entry.id).collect();
+        let rows: Vec<u32> = (0..ids.len() as u32).collect();
+        let own = self.put(&other.store.gather(&ids)?, &rows)?;
+        for (&id, &own) in ids.iter().zip(&own) {
+            self.set_weight(own, other.weight(id));
+        }
+        let pairs = entries.iter().zip(own);
+        Ok(pairs.map(|(&entry, id)| Entry { id, ..entry }).collect())
     }
 
     /// What is put from here on has been there before this epoch.

@@ -39,6 +39,13 @@ impl SortedRows {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Few(entries) => entries.len(),
+            Self::Many(many) => many.arrays.iter().map(Vec::len).sum(),
+        }
+    }
+
     pub(super) fn last(&self) -> Option<Entry> {
         match self {
             Self::Few(entries) => entries.last().copied(),

@@ -16,6 +16,7 @@ use crate::plan::{RankFunction, SortKey, TopN};
 use crate::time::Watermark;
 
 mod closing;
+mod head;
 
 const TYPES: [&str; 3] = ["i64", "i64", "text"];
 

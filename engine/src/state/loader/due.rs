@@ -346,7 +346,11 @@ impl Loader {
         Ok(())
     }
 
-    fn hand_over_early(&mut self, epoch: Epoch, operator: &mut dyn Operator) -> Result<()> {
+    pub(super) fn hand_over_early(
+        &mut self,
+        epoch: Epoch,
+        operator: &mut dyn Operator,
+    ) -> Result<()> {
         let mut delta = Delta::default();
         operator.checkpoint(&mut delta)?;
         self.note(epoch, delta.changes())?;

@@ -1,7 +1,8 @@
 //! The output of an operator whose state is found by key, given again part by part: memory need not hold the state.
 //!
 //! What an operator gives for a key follows from the state of that key alone. So the keys are divided into parts, as when a table is
-//! merged, and each part is given by an operator of its own, which has only that and goes again. The operator that runs on begins
+//! merged, and each part is given by an operator of its own, which has only that and goes again. One with partial state is shown all of it.
+//! The operator that runs on begins
 //! without state and loads what it needs, as after a restart.
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::error::{EngineError, Result};
 use crate::message::{Barrier, BarrierKind};
 use crate::operator::{Context, Operator, Output, Replay};
 use crate::plan::StreamPlan;
+use crate::state::loader::partial::show;
 use crate::state::stored::Stored;
 use crate::state::stored::sweep::{Sweep, part_bits};
 use crate::state::{Placement, StateTable};
@@ -51,6 +53,14 @@ impl ByKey {
 
     /// Gives the next part; false when that was all.
     pub(super) fn give(&mut self, context: &Context, out: &mut Output) -> Result<bool> {
+        let mut operator = build_operator(&self.plan)?;
+        if let Some(partial) = operator.partial() {
+            self.next = 1 << self.bits;
+            partial.begin_empty();
+            show(&self.tables[0], self.bits, partial)?;
+            emit_state(&mut *operator, out)?;
+            return Ok(false);
+        }
         while self.next < 1 << self.bits {
             let part = self.next;
             self.next += 1;
@@ -83,11 +93,7 @@ impl ByKey {
                     operator.restore(table, rows)?;
                 }
                 operator.restored(self.frontier)?;
-                let mut from = Some(0);
-                while let Some(next) = from {
-                    from = operator.emit_state(next, out)?;
-                }
-                Ok(())
+                emit_state(&mut *operator, out)
             }
             Replay::Input => {
                 let tables = operator.state_tables();
@@ -100,6 +106,14 @@ impl ByKey {
             }
         }
     }
+}
+
+fn emit_state(operator: &mut dyn Operator, out: &mut Output) -> Result<()> {
+    let mut from = Some(0);
+    while let Some(next) = from {
+        from = operator.emit_state(next, out)?;
+    }
+    Ok(())
 }
 
 /// What an operator keeps up to a barrier.

@@ -82,3 +82,82 @@ async fn budgets_that_are_none_are_refused() {
     let plain = "CREATE VIEW m WITH (state_memory = '64MB') AS SELECT k FROM t";
     assert!(run(&mut s, plain).await.starts_with("0A000"));
 }
+
+const FIRST: [(&str, &str); 4] = [
+    ("least", "SELECT k, v FROM t ORDER BY v, k LIMIT 10"),
+    ("greatest", "SELECT k, v FROM t ORDER BY v DESC NULLS FIRST, k LIMIT 10 OFFSET 5"),
+    ("tied", "SELECT k, v FROM t ORDER BY v FETCH FIRST 10 ROWS WITH TIES"),
+    (
+        "ranked",
+        "SELECT * FROM (SELECT k, v, rank() OVER (ORDER BY v DESC NULLS LAST) AS r FROM t) a WHERE r <= 3",
+    ),
+];
+
+/// Each view holds what its query gives.
+async fn compare_first(s: &mut Session, when: &str) {
+    for (view, query) in FIRST {
+        let wrong = format!(
+            "SELECT count(*) FROM ((SELECT * FROM {view} EXCEPT ALL ({query})) UNION ALL \
+             (({query}) EXCEPT ALL SELECT * FROM {view})) d"
+        );
+        assert_eq!(run(s, &wrong).await, "0", "{view} {when}");
+    }
+}
+
+/// The first rows of many, with a small budget: few are held, and the view is right whatever leaves.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_of_many_rows_need_little_memory() {
+    let mut world = World::default();
+    let mut s = world.open().await;
+    run(&mut s, "CREATE TABLE t (k INT PRIMARY KEY, v INT); CREATE TABLE other (k INT)").await;
+    run(&mut s, "INSERT INTO t SELECT value, value / 4 FROM generate_series(1, 20000)").await;
+    run(&mut s, "INSERT INTO t SELECT value, NULL FROM generate_series(30001, 30007)").await;
+    for (view, query) in FIRST {
+        let create =
+            format!("CREATE MATERIALIZED VIEW {view} WITH (state_memory = '20kB') AS {query}");
+        assert_eq!(run(&mut s, &create).await, "CREATE MATERIALIZED VIEW");
+    }
+    compare_first(&mut s, "when filled").await;
+    // Checkpoints in which it may let go, and barriers at which it holds less.
+    for round in 0..20 {
+        run(&mut s, &format!("INSERT INTO t VALUES ({}, 3000)", 40_000 + round)).await;
+        run(&mut s, "CHECKPOINT").await;
+    }
+    let held = "SELECT job, sum(state_rows) < 1000 AND sum(state_bytes) < 60000 FROM millstream.operators \
+                WHERE operator LIKE 'TopN%' GROUP BY job ORDER BY job";
+    let few = "greatest|true\nleast|true\nranked|true\ntied|true";
+    assert_eq!(run(&mut s, held).await, few);
+    let changes = [
+        "DELETE FROM t WHERE v < 3 OR v IS NULL",
+        "DELETE FROM t WHERE k < 1000",
+        "DELETE FROM t WHERE v > 4900",
+        "UPDATE t SET v = v + 10000 WHERE k < 1100",
+        "UPDATE t SET v = v - 9000 WHERE v > 10000 AND k % 2 = 0",
+        "UPDATE t SET v = NULL WHERE k % 1000 = 7",
+        "UPDATE t SET v = 260 WHERE k BETWEEN 5000 AND 5050",
+        "DELETE FROM t WHERE v = 260 AND k > 5010",
+        "DELETE FROM t WHERE k % 3 = 0",
+        "DELETE FROM t WHERE v < 2000",
+    ];
+    for change in changes {
+        assert_ne!(run(&mut s, change).await, "DELETE 0", "{change}");
+        compare_first(&mut s, change).await;
+    }
+    assert_eq!(run(&mut s, held).await, few);
+    let read = "SELECT min(n) > 0 FROM (SELECT sum(rows_loaded) AS n FROM millstream.operators \
+                WHERE operator LIKE 'TopN%' GROUP BY job) a";
+    assert_eq!(run(&mut s, read).await, "true", "what had been let go of was read again");
+    // Nothing is read at a start.
+    stop(s).await;
+    world.is_tight = true;
+    let mut s = world.open().await;
+    compare_first(&mut s, "after a start").await;
+    let held_now = "SELECT sum(state_rows) FROM millstream.operators WHERE operator LIKE 'TopN%'";
+    assert_eq!(run(&mut s, held_now).await, "0");
+    for change in
+        ["DELETE FROM t WHERE v < 3000", "INSERT INTO t VALUES (1, 0), (2, 99999)", "DELETE FROM t"]
+    {
+        run(&mut s, change).await;
+        compare_first(&mut s, change).await;
+    }
+}
