@@ -404,6 +404,7 @@ impl Task {
             leaves: self.leaves.iter().map(|leaf| leaf.frontier.0).collect(),
             nodes: self.nodes.iter().map(|node| watermarks(&node.watermarks)).collect(),
             output: self.terminal.output_watermark().map(|watermark| watermark.0),
+            sent: self.terminal.sent_watermark().map(|watermark| watermark.0),
             splits: splits.unwrap_or_default(),
         }
     }
@@ -430,9 +431,7 @@ impl Task {
                 paging.stands_at(node.frontier);
             }
         }
-        if let (Terminal::Relation(root), Some(mark)) = (&mut self.terminal, record.output) {
-            root.resume(Watermark(mark));
-        }
+        self.terminal.resume(record.output, record.sent);
         Ok(())
     }
 

@@ -287,7 +287,7 @@ impl Launch<'_> {
                             &wakers[to],
                             &mut lanes[to],
                         )?;
-                        Terminal::Exchange(edge)
+                        Terminal::Exchange(edge, Watermark::MIN)
                     }
                     None => self.terminal(task, plan, relation, sink)?,
                 };
@@ -477,7 +477,7 @@ impl Launch<'_> {
             names.push(NodeMetrics::new(of.plan.describe_node()));
         }
         let ends = match &terminal {
-            Terminal::Exchange(_) => "Exchange",
+            Terminal::Exchange(..) => "Exchange",
             Terminal::Relation(_) => "Materialize",
             Terminal::Sink(_) => "Sink",
         };

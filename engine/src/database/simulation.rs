@@ -167,8 +167,6 @@ impl Simulation {
             true => Query::Count,
             false => Query::ALL[self.random.random_range(0..Query::ALL.len())],
         };
-        // Of each, or of all, in turn.
-        let query = if query == Query::Best && id.0 % 2 == 1 { Query::First } else { query };
         let made = Made { id, input, query };
         self.begin_view(made);
         self.model.views.push(made);

@@ -185,8 +185,11 @@ pub(crate) struct TaskRecord {
     pub(crate) leaves: Vec<i64>,
     /// Of each input of each node.
     pub(crate) nodes: Vec<Vec<i64>>,
-    /// Of the output.
+    /// Of the output, if it is a relation's.
     pub(crate) output: Option<i64>,
+    /// Of the output, if it goes to another fragment.
+    #[serde(default)]
+    pub(crate) sent: Option<i64>,
     /// Split, offset, watermark.
     pub(crate) splits: Vec<(String, u64, i64)>,
 }

@@ -170,6 +170,7 @@ fn least(a: TaskRecord, b: TaskRecord) -> TaskRecord {
         leaves: min(a.leaves, b.leaves),
         nodes: a.nodes.into_iter().zip(b.nodes).map(|(a, b)| min(a, b)).collect(),
         output: a.output.zip(b.output).map(|(a, b)| a.min(b)),
+        sent: a.sent.zip(b.sent).map(|(a, b)| a.min(b)),
         splits: Vec::new(),
     }
 }

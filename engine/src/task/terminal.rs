@@ -20,8 +20,8 @@ use crate::time::{Epoch, Watermark};
 
 /// See the module's text.
 pub(crate) enum Terminal {
-    /// Another fragment of the same job.
-    Exchange(Edge),
+    /// Another fragment of the same job, and the watermark that it knows.
+    Exchange(Edge, Watermark),
     /// The relation itself: its store, and the jobs that read it.
     Relation(Box<RelationRoot>),
     /// A sink.
@@ -186,7 +186,7 @@ pub(crate) struct SinkRoot {
 impl Terminal {
     pub(crate) fn has_credit(&self) -> bool {
         match self {
-            Self::Exchange(edge) => edge.has_credit(),
+            Self::Exchange(edge, _) => edge.has_credit(),
             // Every edge is asked, so that each of them wakes the task.
             Self::Relation(root) => {
                 root.edges.iter().map(Edge::has_credit).fold(true, |a, b| a & b)
@@ -201,13 +201,13 @@ impl Terminal {
             Self::Relation(root) => root.writer.as_ref().map_or(StateSize::default(), |writer| {
                 StateSize { rows: writer.live_rows(), bytes: writer.bytes() }
             }),
-            Self::Exchange(_) | Self::Sink(_) => StateSize::default(),
+            Self::Exchange(..) | Self::Sink(_) => StateSize::default(),
         }
     }
 
     pub(crate) fn write(&mut self, batch: ChangeBatch) -> Result<()> {
         match self {
-            Self::Exchange(edge) => edge.send(&batch),
+            Self::Exchange(edge, _) => edge.send(&batch),
             Self::Relation(root) => root.write(batch),
             Self::Sink(sink) => sink.writer.write(&batch),
         }
@@ -215,7 +215,10 @@ impl Terminal {
 
     pub(crate) fn watermark(&mut self, watermark: Watermark) {
         match self {
-            Self::Exchange(edge) => edge.watermark(watermark),
+            Self::Exchange(edge, sent) => {
+                *sent = watermark;
+                edge.watermark(watermark);
+            }
             Self::Relation(root) => {
                 root.watermark = watermark;
                 root.edges.iter().for_each(|edge| edge.watermark(watermark));
@@ -228,7 +231,7 @@ impl Terminal {
     pub(crate) fn hand_over(&mut self, epoch: Epoch, metrics: &NodeMetrics) -> Vec<ChangeBatch> {
         match self {
             Self::Relation(root) => root.hand_over(epoch, metrics),
-            Self::Exchange(_) | Self::Sink(_) => Vec::new(),
+            Self::Exchange(..) | Self::Sink(_) => Vec::new(),
         }
     }
 
@@ -236,7 +239,27 @@ impl Terminal {
     pub(crate) fn output_watermark(&self) -> Option<Watermark> {
         match self {
             Self::Relation(root) => Some(root.watermark),
-            Self::Exchange(_) | Self::Sink(_) => None,
+            Self::Exchange(..) | Self::Sink(_) => None,
+        }
+    }
+
+    /// The watermark that the next fragment knows, if there is one.
+    pub(crate) fn sent_watermark(&self) -> Option<Watermark> {
+        match self {
+            Self::Exchange(_, sent) => Some(*sent),
+            Self::Relation(_) | Self::Sink(_) => None,
+        }
+    }
+
+    /// Goes on from a checkpoint. The next fragment has only the least of what its inputs had sent: whoever was ahead, or has ended,
+    /// says so again, since nothing new may come that would.
+    pub(crate) fn resume(&mut self, output: Option<i64>, sent: Option<i64>) {
+        match (self, output, sent) {
+            (Self::Relation(root), Some(mark), _) => root.resume(Watermark(mark)),
+            (terminal @ Self::Exchange(..), _, Some(mark)) if Watermark(mark) > Watermark::MIN => {
+                terminal.watermark(Watermark(mark));
+            }
+            _ => {}
         }
     }
 
@@ -248,7 +271,7 @@ impl Terminal {
         offsets: Option<Vec<(Split, Offset)>>,
     ) -> Result<Option<Vec<Committable>>> {
         match self {
-            Self::Exchange(edge) => {
+            Self::Exchange(edge, _) => {
                 edge.to_all(&Message::Barrier(barrier.clone()));
                 Ok(None)
             }

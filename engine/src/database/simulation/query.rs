@@ -37,8 +37,8 @@ pub(super) enum Query {
 const BEST: i64 = 2;
 
 impl Query {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Count, Self::Counts, Self::Without, Self::Except, Self::Best];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Count, Self::Counts, Self::Without, Self::Except, Self::Best, Self::First];
 
     pub(super) fn plan(self, input: StreamPlan, table: StreamPlan) -> StreamPlan {
         let join = |kind, left, right| Join {
