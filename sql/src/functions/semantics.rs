@@ -4,7 +4,7 @@
 //! - floats: division by zero fails; `round` and casts to integers round half to even; whatever gives a NaN gives the same one
 //! - numerics: division keeps at least 16 digits after the point; casts to integers round half away from zero
 //! - text and `bytea` or arrays: casts read and write PostgreSQL's text forms
-//! - DISTINCT in an aggregate takes -0.0 for 0.0
+//! - DISTINCT and ORDER BY in an aggregate, PARTITION BY and ORDER BY of a window take -0.0 for 0.0
 //! - a numeric beside a float is taken as a float (DataFusion would compare both as decimals, which cannot hold all floats)
 //!
 //! It is an analyzer rule before type coercion, over the types that the user's operands have.
@@ -15,7 +15,9 @@ use arrow::datatypes::DataType;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::Transformed;
 use datafusion_common::{DFSchema, Result, ScalarValue};
-use datafusion_expr::expr::{AggregateFunction, Between, BinaryExpr, Cast, ScalarFunction};
+use datafusion_expr::expr::{
+    AggregateFunction, Between, BinaryExpr, Cast, ScalarFunction, WindowFunction,
+};
 use datafusion_expr::expr_rewriter::FunctionRewrite;
 use datafusion_expr::{Expr, ExprSchemable, Operator, ScalarUDF};
 
@@ -89,6 +91,7 @@ impl FunctionRewrite for PostgresSemantics {
             Expr::ScalarFunction(function) if function.args.len() == 2 => places(function),
             Expr::Negative(of) if !matches!(**of, Expr::Literal(..)) => only_nan(&expr, schema),
             Expr::AggregateFunction(function) if !self.streaming => distinct(function, schema),
+            Expr::WindowFunction(over) if !self.streaming => over_floats(over, schema),
             Expr::ScalarFunction(function) if function.args.len() == 1 => {
                 let is_round = function.func.name() == "round";
                 let argument = &function.args[0];
@@ -107,19 +110,40 @@ impl FunctionRewrite for PostgresSemantics {
 
 /// DataFusion's DISTINCT aggregates tell floats apart by their bits; the engine's own do not.
 fn distinct(function: &AggregateFunction, schema: &DFSchema) -> Option<Expr> {
-    let canonical = |expr: &mut Expr| {
-        let is_float = expr.get_type(schema).is_ok_and(|of| of.is_floating());
-        if is_float {
-            *expr = call(Arithmetic::Canonical, vec![expr.clone()]);
-        }
-        is_float
-    };
     let mut function = function.clone();
     let params = &mut function.params;
+    let args = params.args.iter_mut().filter(|_| params.distinct);
     let sorts = params.order_by.iter_mut().map(|sort| &mut sort.expr);
-    let is_float = |changed, expr| canonical(expr) || changed;
-    let changed = params.distinct && params.args.iter_mut().chain(sorts).fold(false, is_float);
+    let changed = make_canonical(args.chain(sorts), schema);
     changed.then_some(Expr::AggregateFunction(function))
+}
+
+/// DataFusion sorts -0.0 before 0.0.
+fn over_floats(over: &WindowFunction, schema: &DFSchema) -> Option<Expr> {
+    let mut over = over.clone();
+    let sorts = over.params.order_by.iter_mut().map(|sort| &mut sort.expr);
+    let changed = make_canonical(over.params.partition_by.iter_mut().chain(sorts), schema);
+    changed.then(|| Expr::from(over))
+}
+
+/// Lets floats that are equal have the same bits; whether there are any that did not.
+pub(crate) fn make_canonical<'a>(
+    exprs: impl Iterator<Item = &'a mut Expr>,
+    schema: &DFSchema,
+) -> bool {
+    let is_canonical = |expr: &Expr| match expr {
+        Expr::ScalarFunction(function) => function.func == Arithmetic::Canonical.udf().into(),
+        _ => false,
+    };
+    let mut changed = false;
+    for expr in exprs {
+        let is_float = expr.get_type(schema).is_ok_and(|of| of.is_floating());
+        if is_float && !is_canonical(expr) {
+            *expr = call(Arithmetic::Canonical, vec![expr.clone()]);
+            changed = true;
+        }
+    }
+    changed
 }
 
 /// Functions whose result may be a NaN when no argument is one: of which sign is up to the machine.

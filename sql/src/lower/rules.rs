@@ -5,6 +5,7 @@
 //! - UNNEST of NULL gives no row
 //! - ties in `row_number` and in ORDER BY ... LIMIT are broken by all columns: the engine does so by itself, one-shot
 //!   plans get them as further sort keys. So a view and a one-shot query choose the same rows.
+//! - -0.0 sorts as 0.0 does
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use datafusion_expr::{
 
 use super::{check, grouping, lateral, scalar_subquery, set_operation, ties};
 use crate::error::Result;
-use crate::functions::semantics::PostgresSemantics;
+use crate::functions::semantics::{PostgresSemantics, make_canonical};
 
 /// Checks, analyzes and optimizes a query that is to be continuous. Takes the plan as the SQL planner gave it: the
 /// optimizer replaces `now()` by a constant.
@@ -214,8 +215,12 @@ impl OptimizerRule for TotalOrder {
         _config: &dyn OptimizerConfig,
     ) -> DataFusionResult<Transformed<LogicalPlan>> {
         match plan {
-            LogicalPlan::Sort(mut sort) if sort.fetch.is_some() => {
-                let added = break_ties(&mut sort.expr, &[], sort.input.schema());
+            LogicalPlan::Sort(mut sort) => {
+                let keys = sort.expr.iter_mut().map(|key| &mut key.expr);
+                let mut added = make_canonical(keys, sort.input.schema());
+                if sort.fetch.is_some() {
+                    added |= break_ties(&mut sort.expr, &[], sort.input.schema());
+                }
                 Ok(Transformed::new_transformed(LogicalPlan::Sort(sort), added))
             }
             // The physical optimizer moves another order wanted above through an OFFSET without LIMIT.
@@ -266,7 +271,8 @@ fn total_row_number(expr: &mut Expr, input: &DFSchema) -> bool {
 fn break_ties(order: &mut Vec<SortExpr>, partition: &[Expr], input: &DFSchema) -> bool {
     let before = order.len();
     for column in input.columns() {
-        let column = Expr::Column(column);
+        let mut column = Expr::Column(column);
+        make_canonical(std::iter::once(&mut column), input);
         if !partition.contains(&column) && !order.iter().any(|sort| sort.expr == column) {
             order.push(SortExpr::new(column, true, true));
         }

@@ -68,7 +68,8 @@ fn compare_primitive<T: ArrowPrimitiveType>(
 /// Slow, for lists, structs and the like.
 fn compare_nested(a: &dyn Array, i: usize, b: &dyn Array, j: usize) -> Ordering {
     let (a, b) = (a.slice(i, 1), b.slice(j, 1));
-    let options = SortOptions { descending: false, nulls_first: true };
+    // As in PostgreSQL: an element that is NULL is greater than any that is not.
+    let options = SortOptions { descending: false, nulls_first: false };
     match make_comparator(&a, &b, options) {
         Ok(comparator) => comparator(0, 0),
         Err(_) if a.to_data() == b.to_data() => Ordering::Equal,
