@@ -9,6 +9,7 @@ use super::block;
 use super::paged::{Places, covered, number_of};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
+use crate::operators::row_store::unpin;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -42,6 +43,7 @@ impl Sorted {
 
     /// The same, given the place of each row.
     pub(crate) fn at(places: Vec<u32>, parts: Vec<ChangeBatch>) -> Result<Self> {
+        let parts = parts.iter().map(unpinned).collect::<Result<Vec<_>>>()?;
         let (mut starts, mut rows) = (Vec::with_capacity(parts.len()), 0_u32);
         for part in &parts {
             starts.push(rows);
@@ -128,6 +130,12 @@ impl Sorted {
         };
         ChangeBatch::interleave(&self.parts, &rows.iter().map(place).collect::<Vec<_>>())
     }
+}
+
+/// Without the buffers of rows that it does not have: each page would take all of them along that a text was gathered from.
+fn unpinned(part: &ChangeBatch) -> Result<ChangeBatch> {
+    let columns = part.rows().columns().iter().map(unpin).collect::<Result<Vec<_>>>()?;
+    part.with_columns(part.schema(), columns)
 }
 
 #[cfg(test)]
