@@ -5,7 +5,7 @@
 //! contents come later and go with a later checkpoint; such a job is not complete in this one. What belongs to one that was
 //! given up goes with the next.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,6 +24,9 @@ pub(super) struct Checkpoints {
     prepared: Vec<Prepared>,
     /// Where the log stood at each barrier that is not published.
     cuts: VecDeque<(Epoch, u64)>,
+    /// Behind which barrier jobs began. A source, or a job that had failed, begins anew under its old number, while tasks that it had
+    /// may still hand over.
+    begun_at: HashMap<RelationId, Epoch>,
 }
 
 /// A checkpoint whose barrier is on its way.
@@ -38,8 +41,8 @@ struct Begun {
 
 impl Checkpoints {
     pub(super) fn new(history: Arc<History>) -> Self {
-        let (begun, deltas, prepared, cuts) = <_>::default();
-        Self { history, begun, deltas, prepared, cuts }
+        let (begun, deltas, prepared, cuts, begun_at) = <_>::default();
+        Self { history, begun, deltas, prepared, cuts, begun_at }
     }
 
     /// A barrier goes; commits up to this place of the log lie before it.
@@ -76,7 +79,15 @@ impl Checkpoints {
     }
 
     pub(super) fn take_delta(&mut self, epoch: Epoch, delta: TaskDelta) {
-        self.deltas.push((epoch, delta));
+        if self.begun_at.get(&delta.relation).is_none_or(|begun| epoch > *begun) {
+            self.deltas.push((epoch, delta));
+        }
+    }
+
+    /// A job begins right behind this barrier.
+    pub(super) fn begins(&mut self, job: RelationId, epoch: Epoch) {
+        self.deltas.retain(|(at, delta)| delta.relation != job || *at > epoch);
+        self.begun_at.insert(job, epoch);
     }
 
     pub(super) fn prepared(&mut self, prepared: Vec<Prepared>) {
@@ -85,6 +96,7 @@ impl Checkpoints {
 
     /// Nothing of this job is to be written any more.
     pub(super) fn forget(&mut self, job: RelationId) {
+        self.begun_at.remove(&job);
         self.deltas.retain(|(_, delta)| delta.relation != job);
         self.prepared.retain(|(sink, _, _)| *sink != job);
         for begun in &mut self.begun {

@@ -262,6 +262,9 @@ impl Driver {
         self.inject(database, barrier, add)?;
         self.perform(database, actions.collect());
         for (job, roots, scans, step_ms) in shapes {
+            if let Some(checkpoints) = &mut self.checkpoints {
+                checkpoints.begins(job, epoch);
+            }
             self.coordinator.add(job, roots, scans);
             self.coordinator.set_step(job, step_ms);
         }
