@@ -21,6 +21,8 @@ pub(crate) struct Occupied {
     count: u64,
     /// The finest pages of which all places are known.
     known: RoaringBitmap,
+    /// How often it has begun anew.
+    age: u64,
 }
 
 impl Occupied {
@@ -36,14 +38,28 @@ impl Occupied {
             self.count = self.places.len() + places.len() as u64;
         }
         if self.count > PLACES_MAX {
-            *self = Self::default();
+            self.forget();
             self.count = places.len() as u64;
         }
         self.places.extend(places);
     }
 
-    /// All places of rows of this page, of so many bits, have been added.
-    pub(crate) fn learn(&mut self, page: u32, page_bits: u8) {
+    /// Begins anew: nothing is known.
+    pub(crate) fn forget(&mut self) {
+        *self = Self { age: self.age + 1, ..Self::default() };
+    }
+
+    /// To be asked before places are added, for [`Self::learn`].
+    pub(crate) fn age(&self) -> u64 {
+        self.age
+    }
+
+    /// All places of rows of this page, of so many bits, have been added since it was of that age. If it has begun anew in the midst,
+    /// some of them are forgotten, and the page is not known.
+    pub(crate) fn learn(&mut self, page: u32, page_bits: u8, age: u64) {
+        if age != self.age {
+            return;
+        }
         let pages = BITS_MAX - page_bits;
         self.known.insert_range(page << pages..(page + 1) << pages);
     }
@@ -60,7 +76,7 @@ mod tests {
         let places = [1, 6, 15].map(|place: u32| place << 28 | 5);
         occupied.add(&places);
         assert!((0..16).all(|place| occupied.may_have(place << 28)));
-        occupied.learn(1, 2);
+        occupied.learn(1, 2, 0);
         let empty = |occupied: &Occupied| -> Vec<u32> {
             (0..16).filter(|place| !occupied.may_have(place << 28 | 5)).collect()
         };
@@ -68,12 +84,20 @@ mod tests {
         occupied.add(&[5 << 28 | 5]);
         assert_eq!(empty(&occupied), [4, 7]);
         assert!(!occupied.may_have(5 << 28 | 4));
-        occupied.learn(0, 0);
+        occupied.learn(0, 0, 0);
         assert_eq!(empty(&occupied), [0, 2, 3, 4, 7, 8, 9, 10, 11, 12, 13, 14]);
         // Those that are known already count once.
         (0..100).for_each(|_| occupied.add(&places));
         assert_eq!(empty(&occupied).len(), 12);
         occupied.add(&(0..64).collect::<Vec<u32>>());
         assert!(empty(&occupied).is_empty(), "too many: nothing is known");
+        // In the midst of a page: its first places have been forgotten.
+        let age = occupied.age();
+        occupied.add(&places);
+        occupied.add(&(100..164).collect::<Vec<u32>>());
+        occupied.learn(0, 0, age);
+        assert!(
+            empty(&occupied).is_empty() && places.iter().all(|&place| occupied.may_have(place))
+        );
     }
 }

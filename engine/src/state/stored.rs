@@ -227,7 +227,7 @@ impl Stored {
         let mut occupied = self.occupied.lock();
         if bits < PLACE_BITS {
             // Whoever holds everything puts rows anywhere.
-            *occupied = Occupied::default();
+            occupied.forget();
             return self.read(&self.view(), buckets, bits);
         }
         let wanted = buckets.iter().copied().filter(|&place| occupied.may_have(place));
@@ -236,7 +236,7 @@ impl Stored {
             occupied.add(buckets);
             return Ok(ChangeBatch::empty(Arc::clone(&self.schema)));
         }
-        let view = self.view();
+        let (view, age) = (self.view(), occupied.age());
         let rows = self.read_seeing(&view, &wanted, bits, &mut |places| occupied.add(places))?;
         // What has been seen of all blocks: the pages of that which is cut finest.
         let page_bits = view.blocks.iter().map(|block| block.record.pages).max().unwrap_or(0);
@@ -248,7 +248,7 @@ impl Stored {
                 occupied.add(&sorted.places()[sorted.range(covered(page, page_bits))]);
             }
         }
-        pages.iter().for_each(|&page| occupied.learn(page, page_bits));
+        pages.iter().for_each(|&page| occupied.learn(page, page_bits, age));
         occupied.add(buckets);
         Ok(rows)
     }
@@ -257,7 +257,7 @@ impl Stored {
     pub(crate) fn may_get(&self, buckets: &[u32], bits: u8) {
         let mut occupied = self.occupied.lock();
         if bits < PLACE_BITS {
-            *occupied = Occupied::default();
+            occupied.forget();
         } else {
             occupied.add(buckets);
         }
