@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use arrow::array::{Array, AsArray, BooleanArray};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::TimestampMicrosecondType;
 
 use crate::change_batch::ChangeBatch;
@@ -30,7 +31,8 @@ pub(super) fn closed(
     let times = batch.column(closes.column).as_primitive_opt::<TimestampMicrosecondType>();
     let times = times.ok_or_else(|| EngineError::internal("event time is a timestamp"))?;
     let is_over = |time: i64| time.saturating_add(closes.after_us) <= frontier.0;
-    Ok((0..times.len()).map(|row| Some(times.is_valid(row) && is_over(times.value(row)))).collect())
+    let is_closed = |row| times.is_valid(row) && is_over(times.value(row));
+    Ok(BooleanBuffer::collect_bool(times.len(), is_closed).into())
 }
 
 impl Operator for Operation {

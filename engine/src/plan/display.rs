@@ -149,7 +149,7 @@ impl StreamPlan {
     }
 }
 
-/// As `forgets: [left: ts + 10s]`: when the rows of a side are forgotten.
+/// As `forgets: [left after ts + 10s]`: when the rows of a side are forgotten.
 fn forgets(schemas: [&arrow::datatypes::Schema; 2], interval: &Interval) -> String {
     let sides = (0..2).filter_map(|side| {
         let closes = interval.forgets[side]?;

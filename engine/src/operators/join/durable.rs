@@ -11,11 +11,11 @@ use arrow::array::{ArrayRef, AsArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{Schema, SchemaRef, TimestampMicrosecondType};
 
-use super::HashJoin;
 use super::emit::BATCH_ROWS;
 use super::forget::Forgetting;
 use super::pairs::Pairs;
 use super::side::Incoming;
+use super::{HashJoin, sorted};
 use crate::change_batch::ChangeBatch;
 use crate::error::{EngineError, Result};
 use crate::operator::{DueColumn, Lookup};
@@ -37,9 +37,7 @@ pub(super) struct SideTable {
 impl SideTable {
     /// Of an input, with the columns that are held and the keys.
     pub(super) fn new(input: &SchemaRef, held: &[usize], keys: &[usize], expires: bool) -> Self {
-        let mut columns = [held, keys].concat();
-        columns.sort_unstable();
-        columns.dedup();
+        let columns = sorted(&[held, keys].concat());
         let mut schema = table_schema(input, &columns);
         if expires {
             let fields = schema.fields().iter().cloned().chain([Arc::new(expiry::field())]);

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
+use arrow::buffer::BooleanBuffer;
 use arrow::compute::not;
 use arrow::datatypes::TimestampMicrosecondType;
 use roaring::RoaringBitmap;
@@ -63,7 +64,7 @@ impl Forgetting {
     fn are_over(&self, columns: &[ArrayRef]) -> Result<BooleanArray> {
         let times = self.times(columns)?;
         let is_over = |row| times.is_null(row) || self.step(times.value(row)) < self.over;
-        Ok((0..times.len()).map(|row| Some(is_over(row))).collect())
+        Ok(BooleanBuffer::collect_bool(times.len(), is_over).into())
     }
 
     /// Rows are held now: some rows of these columns, and their ids.
